@@ -25,6 +25,7 @@ from scheduling.outbox.budgets import announce_budgets
 from scheduling.outbox.gather import gather_pool, roll_digests
 from scheduling.outbox.send import drop_old_messages, is_message_due
 from scheduling.selectors.rounds.sealing import unsealed_pools
+from scheduling.selectors.stored_texts import NOT_STARTED
 from scheduling.services import forecasts as forecasting
 from scheduling.services.simulations import (
     LOST_FAILURE,
@@ -244,7 +245,7 @@ def simulations(**_: Any) -> int:
             _simulations[key] = _started("run_simulation", *map(str, key))
         except OSError as error:
             log.exception("simulation.not_started", simulation=key[0])
-            give_up_simulation(*key, f"It could not be started: {error}. Try again later.")
+            give_up_simulation(*key, NOT_STARTED.format(error=error))
     return len(claimed)
 
 

@@ -4,7 +4,7 @@ Values only: templates/components draw them. All texts are plain text.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
@@ -90,13 +90,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note behind a dotted number: a title, line items, their sum, a sentence, links."""
+    """The note behind a dotted number: a title, line items, their sum, a sentence, links.
+
+    `times`: the pool's clocks, if the sentence has instants of pool time. They are no part of the
+    note's content, on which its id depends.
+    """
 
     title: str
     line_items: tuple[LineItem, ...] = ()
     total: LineItem | None = None
     text: str = ""
     links: tuple[Link, ...] = ()
+    times: "PoolClocks | None" = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +271,12 @@ class Instant:
             parts.append(_("wall time {time}").format(time=wall))
         parts.append(_("clock \N{MULTIPLICATION SIGN}{scale}").format(scale=self.scale))
         return " \N{MIDDLE DOT} ".join(parts)
+
+
+class PoolClocks(Protocol):
+    """A pool's clock, such as `portal.common.clocks.Clocks`."""
+
+    def instant(self, at: datetime | None) -> Instant | None: ...
 
 
 def credit_note(

@@ -22,7 +22,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
-from portal.site.core_texts import core_texts, request_texts, stored_reasons
+from portal.site.core_texts import core_texts, note_names, request_texts, stored_reasons
 from portal.site.settings import BASE_DIR, LOCALE_PATHS, TRANSLATED
 from portal.site.templates import without_layout
 
@@ -60,6 +60,8 @@ def messages(area: Path) -> Iterator[PageText]:
     for path in templates(area.name):
         yield from _extracted(path, template_source(path).encode())
     yield from (PageText("", text) for text in _constants(area) if text)
+    if area.name == "rounds":
+        yield from (PageText("", name, "pick") for name in note_names())
     if area.name == "charts":
         for folder in map(Path, LOCALE_PATHS):
             yield from _nouns(folder.parent)
@@ -116,7 +118,8 @@ def _extracted(path: Path, source: bytes) -> Iterator[PageText]:
         arguments: Any = call[2]
         texts: tuple[str, ...] = (arguments,) if isinstance(arguments, str) else arguments or ("",)
         if function == "pgettext":
-            yield PageText(file, texts[1], texts[0])
+            if texts[1]:  # A name of a note is no constant.
+                yield PageText(file, texts[1], texts[0])
         elif function.startswith("n"):
             yield PageText(file, (texts[0], texts[1]))
         elif texts[0]:

@@ -43,6 +43,12 @@ def core_texts() -> Iterator[str]:
         yield from _of_errors(module)
 
 
+def note_names() -> Iterator[str]:
+    """Yield the names of the notes of policies' picks, which have the context "pick"."""
+    for policy in registry.POLICIES.values():
+        yield from (note.replace("_", " ") for note in sorted(policy.note_texts))
+
+
 def _of_table(table: object) -> Iterator[str]:
     """Yield the texts in a constant: of dicts, tuples and data classes."""
     if isinstance(table, str):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2s
-from typing import Any, Protocol
+from typing import Any
 
 from django import template
 from django.template.context import Context
@@ -26,6 +26,7 @@ from portal.charts.notes import (
     CertificatePanel,
     Instant,
     Note,
+    PoolClocks,
     Promise,
     Stat,
 )
@@ -275,12 +276,8 @@ def icon(kind: str) -> Markup:
     return glyphs.state_icon(kind)
 
 
-class _Clocks(Protocol):
-    def instant(self, at: datetime | None) -> Instant | None: ...
-
-
 @register.filter
-def on(at: datetime | None, clocks: _Clocks) -> Instant | None:
+def on(at: datetime | None, clocks: PoolClocks) -> Instant | None:
     """`{% when line.ends_at|on:times %}`: an instant of pool time on its pool's clock."""
     return clocks.instant(at)
 

@@ -15,6 +15,7 @@ from evenshare_core.estimation.evaluations import merge_evaluations, refusal_of
 from scheduling.engine.executors.base import Evaluations, Report, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.models import Job, Lease, MetricHistory, criterion_of
+from scheduling.selectors import stored_texts as texts
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
@@ -100,5 +101,5 @@ def _change(job: Job, said: Evaluations) -> _Change | None:
 
 def _refusal(job: Job, said: Evaluations) -> str:
     if said.metric != job.stop_metric:
-        return "is not for the metric of the job's criterion"
+        return texts.OTHER_METRIC
     return refusal_of(said.points)

@@ -27,6 +27,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import Iterations, Report, lease_token, token_job
 from scheduling.engine.fence import lock_fence
 from scheduling.models import IterationReading, Lease, Measurement, MeasurementNote, Profile
+from scheduling.selectors import stored_texts as texts
 from tenants.faults import fault_point
 from tenants.scopes import engine_scope
 
@@ -124,13 +125,13 @@ class _TimeLimits:
         since_us = max(report.started_us, to_us(lease.granted_at))
         ran_us = until_us - since_us + self._slack_us
         if spoken.count < before.iterations or spoken.time_us < before.time_us:
-            return "counts fewer iterations, or less time, than before"
+            return texts.FEWER_ITERATIONS
         if spoken.count - before.iterations > spoken.time_us - before.time_us:
-            return "has iterations of less than a microsecond"
+            return texts.FAST_ITERATIONS
         if spoken.time_us + (spoken.resumed_us or 0) > ran_us:
-            return "reports more time than its lease ran"
+            return texts.MORE_TIME
         if (spoken.suspended_us or 0) > ran_us:
-            return "took longer to suspend than its lease ran"
+            return texts.LONG_SUSPENSION
         return ""
 
 

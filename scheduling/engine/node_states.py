@@ -24,6 +24,7 @@ from scheduling.engine.executors.node_source import (
 from scheduling.engine.fence import lock_fence
 from scheduling.models import ExecutorHealth, Node, Pool, PoolFence
 from scheduling.selectors.pools.nodes import drain_reasons
+from scheduling.selectors.stored_texts import NOT_DRAINED, NOT_RESUMED
 from tenants.scopes import engine_scope
 
 # The minimum wall time between two queries for nodes, since rounds may come every second.
@@ -86,13 +87,13 @@ def _carry_out(
         try:
             source.drain(pool.pk, reasons)
         except ExecutorError as error:
-            refused |= dict.fromkeys(reasons, f"not drained there: {error}"[:_TEXT_MAX])
+            refused |= dict.fromkeys(reasons, NOT_DRAINED.format(error=error)[:_TEXT_MAX])
     if resumes:
         names = [row.name for row in resumes]
         try:
             source.resume(pool.pk, names)
         except ExecutorError as error:
-            refused |= dict.fromkeys(names, f"not resumed there: {error}"[:_TEXT_MAX])
+            refused |= dict.fromkeys(names, NOT_RESUMED.format(error=error)[:_TEXT_MAX])
     return refused
 
 

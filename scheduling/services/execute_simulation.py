@@ -21,8 +21,8 @@ from evenshare_core.units import HOUR_US, ONE_MILLI
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Simulation
+from scheduling.selectors import stored_texts as texts
 from scheduling.selectors.jobs.work_left import work_left
-from scheduling.services.forecasts import ORPHAN_FAILURE
 from scheduling.services.lease_tuning import tune_lease
 from scheduling.services.past_runs import PastRunError
 from scheduling.services.policy_history import replay_history
@@ -32,7 +32,6 @@ from tenants.scopes import site_scope
 log = structlog.get_logger(__name__)
 
 BEAT_S = 1.0
-START_AGAIN = "Nothing was changed; start it again once workers run."
 WALL_S = 600
 
 
@@ -68,7 +67,7 @@ def execute_simulation(
         failure = str(error)
         if not isinstance(error, GivenUpError):
             log.exception("simulation.failed", simulation=simulation_id, pool=row.pool.name)
-            failure = f"It failed: {type(error).__name__}: {error}. Nothing was changed."
+            failure = texts.SIMULATION_FAILED.format(error=f"{type(error).__name__}: {error}")
         give_up_simulation(simulation_id, claim, failure)
         return State.FAILED
     with site_scope():
@@ -192,11 +191,9 @@ class _Beat:
         self._last_s = now_s
         milli = min(ONE_MILLI - 1, int((run + share) / runs * ONE_MILLI))
         if now_s - self._began_s > WALL_S:
-            raise GivenUpError(
-                f"It took longer than {WALL_S // 60} minutes and was stopped at {milli // 10} %."
-                " Choose a shorter time or a simpler policy, or try again when fewer jobs are open."
-            )
+            text = texts.TOOK_LONG.format(minutes=WALL_S // 60, percent=milli // 10)
+            raise GivenUpError(text)
         if self._is_orphan():
-            raise GivenUpError(f"{ORPHAN_FAILURE} {START_AGAIN}")
+            raise GivenUpError(texts.START_AGAIN.format(cause=texts.ORPHANED))
         if not beat_simulation(self._row.pk, self._row.claim, milli):
             raise NotWantedError

@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef, Subquery
 
 from scheduling.engine.clock import read_clock, wall_now
 from scheduling.models import Job, Pool, StartEstimate, StartForecast
+from scheduling.selectors.stored_texts import ORPHANED
 from tenants.scopes import site_scope
 
 log = structlog.get_logger(__name__)
@@ -26,7 +27,7 @@ REST_WITHOUT_QUEUE = timedelta(minutes=15)
 # after a failure the same pool waits this long; other pools do not wait
 REST_AFTER_FAILURE = timedelta(minutes=2)
 LOST = timedelta(seconds=60)
-ORPHAN_FAILURE = "The worker that started it was stopped."
+ORPHAN_FAILURE = ORPHANED
 LOST_FAILURE = "Its process is gone or did not respond for a minute."
 KEEP_ESTIMATES = timedelta(days=30)
 KEEP_FORECASTS = timedelta(days=1)  # for forecasts of which no estimate is kept

@@ -7,6 +7,7 @@ from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_metrics
 from scheduling.engine.executors.local_metrics import JobLink, ReportedPoint, parse_metrics
 from scheduling.models import Job
+from scheduling.selectors.stored_texts import METRICS_FILE
 from tenants.answers import Answer, about
 
 # Points of one metric, and of all metrics together.
@@ -86,7 +87,7 @@ def job_metrics(job: Job, *, points: int = POINTS, name: str = "") -> JobMetrics
         links=tuple(map(_link_row, said.links)),
         is_thinned=said.is_thinned or any(curve.is_thinned for curve in curves),
         left_out=said.left_out,
-        refused=f"metrics.json {said.refused}" if said.refused else "",
+        refused=METRICS_FILE.format(why=said.refused) if said.refused else "",
     )
 
 

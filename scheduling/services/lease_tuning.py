@@ -15,6 +15,7 @@ from evenshare_core.simulation.lease_tuning import (
     run_length,
 )
 from scheduling.requests.pools import LENGTHS
+from scheduling.selectors import stored_texts as texts
 from scheduling.services.past_runs import PastRunError, read_past, read_runs
 
 
@@ -115,17 +116,14 @@ def _lengths(
     kept = [length for length in wanted if length not in outside]
     if not outside and kept:
         return kept
-    why = "a round of pool time" if round_s >= bound_s else "the pool's shortest lease length"
-    bounds = f"the least is {least_s:,} s ({why}), the most {most_s:,} s"
+    why = texts.LEAST_ROUND if round_s >= bound_s else texts.LEAST_LENGTH
+    bounds = texts.LENGTH_BOUNDS.format(least=f"{least_s:,}", why=why, most=f"{most_s:,}")
     if asked is None and kept:
         left = ", ".join(f"{length:,}" for length in outside)
-        remark(f"Lengths outside the pool's bounds are skipped: {left} s; {bounds}.")
+        remark(texts.LENGTHS_SKIPPED.format(lengths=left, bounds=bounds))
         return kept
     named = ", ".join(f"{length:,} s" for length in outside)
-    raise PastRunError(
-        f"--lengths: this pool cannot have leases of {named}; {bounds}; name others, or change the"
-        " pool's bounds"
-    )
+    raise PastRunError(texts.NO_LENGTH.format(lengths=named, bounds=bounds))
 
 
 def _apply_choice(

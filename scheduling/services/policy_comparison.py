@@ -17,6 +17,7 @@ from evenshare_core.policies.registry import POLICIES, UnknownPolicyError, optio
 from evenshare_core.units import MILLISECOND_US, SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.round_impact import NO_COUNTS, RoundCounts
 from scheduling.services.settings_impact import under_policy
 from tenants.scopes import site_scope
@@ -68,7 +69,8 @@ def compare_policies(*, pool_id: int, now: PoolNow) -> PolicyComparison:
     try:
         snapshot = read_snapshot(pool_id, number=number, at=at)
     except UnknownPolicyError as error:
-        none = tuple(PolicyOutcome(name, error=str(error)) for name in sorted(POLICIES))
+        why = STORED.shown(str(error))
+        none = tuple(PolicyOutcome(name, error=why) for name in sorted(POLICIES))
         return PolicyComparison(number, at, 0, none)
     gpus = sum(node.gpus for node in snapshot.nodes)
     outcomes = outcomes_of(snapshot, POLICIES, BUDGET_S)

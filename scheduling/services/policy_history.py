@@ -10,6 +10,7 @@ from evenshare_core.domain.values import canonical_bytes, sha256_hex
 from evenshare_core.policies.registry import missing_text
 from evenshare_core.simulation.policy_runs import PolicyRun, run_rules, stated_rules
 from evenshare_core.simulation.state import Rules
+from scheduling.selectors.stored_texts import LEFT_OUT, POLICY_CHANGED
 from scheduling.services.past_runs import PastRunError, read_past, read_runs
 from scheduling.services.pool_export import PoolExport
 from tenants.models import Tenant
@@ -61,7 +62,7 @@ def replay_history(
     """
     export, options = read_past(pool, days=days, until=until)
     if options["policy"] != own:
-        raise PastRunError("The pool's policy changed after the request. Start the replay again.")
+        raise PastRunError(POLICY_CHANGED)
     policies, remarks = _installed([options["policy"], *others])
     options["seed"] = seed
     options["option"] = [text for text in options["option"] if text.partition(".")[0] in policies]
@@ -89,7 +90,7 @@ def _installed(policies: Sequence[str]) -> tuple[list[str], list[str]]:
     missing = {name: text for name in policies if (text := missing_text(name))}
     if len(missing) == len(policies):
         raise PastRunError("; ".join(missing.values()))
-    texts = [f"A policy is left out: {text}." for text in missing.values()]
+    texts = [LEFT_OUT.format(why=text) for text in missing.values()]
     return [name for name in policies if name not in missing], texts
 
 

@@ -26,6 +26,7 @@ from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import MaintenanceWindow, Pool, PriceSetting, Profile, Round
 from scheduling.models import Node as NodeRow
+from scheduling.selectors import stored_texts as texts
 from scheduling.selectors.jobs.past_work import PastJobs, open_jobs_count, past_jobs
 from scheduling.selectors.jobs.work_left import work_left
 from scheduling.selectors.pools.lines import no_pool_text
@@ -105,15 +106,13 @@ def export_pool(
 
 def _check_there(pool: Pool, nodes: list[NamedNode], jobs: PastJobs, last_days: int | None) -> None:
     if not nodes:
-        raise PoolExportError(f"pool {pool.name} has no node to simulate")
+        raise PoolExportError(texts.NO_NODE.format(pool=pool.name))
     if not jobs.jobs and last_days is not None:
-        days = "the last day" if last_days == 1 else f"the last {last_days:,} days"
-        raise PoolExportError(
-            f"pool {pool.name} has no job to simulate that was submitted in {days} of its time;"
-            " take more days"
-        )
+        days = texts.LAST_DAYS.format(count=f"{last_days:,}")
+        days = texts.LAST_DAY if last_days == 1 else days
+        raise PoolExportError(texts.NO_JOB_IN_TIME.format(pool=pool.name, days=days))
     if not jobs.jobs:
-        raise PoolExportError(f"pool {pool.name} has no job to simulate")
+        raise PoolExportError(texts.NO_JOB.format(pool=pool.name))
 
 
 def _nodes(pool: Pool) -> list[NamedNode]:
@@ -212,23 +211,17 @@ def _remarks(pool: Pool, start: datetime, jobs: PastJobs, *, simulates: bool) ->
     others = rounds.filter(at__gte=start).exclude(policy=pool.policy).count()
     windows = MaintenanceWindow.objects.filter(pool=pool).count()
     counted = (
-        (
-            open_jobs_count(pool.pk, start),
-            "Jobs from before the run's start that had not ended, which are skipped",
-        ),
-        (others, "Rounds decided by another policy; the run uses the present policy"),
-        (changed, "Quotas that began later or have an end; the run uses the present quotas"),
-        (down, "Nodes that are not up, which offer no GPUs in the run"),
-        (windows, "Maintenance windows, which the run ignores"),
-        (limits, "Tenants with a credit limit, which the run ignores"),
-        (jobs.quarantined, "Jobs in quarantine, which are skipped"),
-        (0 if simulates else jobs.guessed, "Jobs that have not ended, whose work is estimated"),
-        (
-            jobs.scaled,
-            "Jobs whose deadline has fewer than 100 points, which the run takes as 100",
-        ),
+        (open_jobs_count(pool.pk, start), texts.OLD_JOBS),
+        (others, texts.OTHER_POLICY),
+        (changed, texts.OTHER_QUOTAS),
+        (down, texts.NODES_AWAY),
+        (windows, texts.WINDOWS),
+        (limits, texts.CREDIT_LIMITS),
+        (jobs.quarantined, texts.QUARANTINED),
+        (0 if simulates else jobs.guessed, texts.GUESSED),
+        (jobs.scaled, texts.SCALED),
     )
-    remarks = [f"{text}: {count:,}." for count, text in counted if count]
+    remarks = [text.format(count=f"{count:,}") for count, text in counted if count]
     if pool.on_demand:
-        remarks.append("Rounds on demand, between two instants of the grid, are skipped.")
+        remarks.append(texts.ON_DEMAND)
     return remarks

@@ -20,6 +20,7 @@ from scheduling.requests.pools import (
     PriceRequest,
 )
 from scheduling.selectors.pools.settings import PoolSettings, price_terms, read_options
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.executors import change_executor_options
 from tenants.audit import Actor, changed, write_audit
 from tenants.input.errors import FieldError, FieldErrors, InvalidInputError, invalid
@@ -83,14 +84,16 @@ def complete_options(
     except registry.UnknownPolicyError:
         errors.add(
             "policy",
-            _("Choose one of the policies: {why}.").format(why=registry.missing_text(policy)),
+            _("Choose one of the policies: {why}.").format(
+                why=STORED.shown(registry.missing_text(policy))
+            ),
         )
     except OptionError as error:
         field, problem = str(error).split(": ", 1)
         for option in describe_options(registry.policy(policy).options_type):
             if option.name == field and option.advice == problem:
                 problem = _advice(option)
-        errors.add(f"options.{field}", problem)
+        errors.add(f"options.{field}", STORED.shown(problem))
     else:
         return read
     return {}

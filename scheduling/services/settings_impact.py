@@ -18,6 +18,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.engine.clock import PoolNow
 from scheduling.engine.snapshots import next_instant, next_number, read_snapshot
 from scheduling.models import Pool
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.pools import check_lengths, complete_options, lengths_of
 from scheduling.services.round_impact import RoundCounts, RoundImpact, share_rows
 from tenants.input.errors import FieldErrors
@@ -76,7 +77,7 @@ def settings_impact(
     try:
         snapshot = read_snapshot(pool_id, number=number, at=at)
     except registry.UnknownPolicyError as error:
-        return SettingsImpact(number, at, error=str(error))
+        return SettingsImpact(number, at, error=STORED.shown(str(error)))
     changed = with_settings(
         snapshot,
         policy=policy,

@@ -23,6 +23,7 @@ from scheduling.requests.simulations import (
     LeaseComparisonRequest,
     SimulationRequest,
 )
+from scheduling.selectors.stored_texts import SIMULATION_LOST
 from scheduling.services.pools import complete_options
 from tenants.audit import Actor, write_audit
 from tenants.input.errors import FieldErrors, invalid
@@ -39,10 +40,7 @@ WORK_MOST = 150_000_000
 # The limit of jobs x policies of a replay: minutes of a core and half a GiB with simple policies.
 REPLAYED_MOST = 200_000
 LOST = timedelta(seconds=60)
-LOST_FAILURE = (
-    "Its process is gone or did not respond for a minute: probably its worker was stopped."
-    " Nothing was changed; start it again."
-)
+LOST_FAILURE = SIMULATION_LOST
 State = Simulation.State
 
 

@@ -15,6 +15,7 @@ from scheduling.engine.executors.local_usage import (
     parse_usage,
 )
 from scheduling.models import Job, Lease
+from scheduling.selectors.stored_texts import USAGE_FILE
 from scheduling.services.usage_points import (
     LeaseSamples,
     UsagePoint,
@@ -178,7 +179,8 @@ def _read_lease(
         if said.usage is not None:
             nodes.append(said.usage)
         if said.refused:
-            refused.append(f"usage.{rank}.json of lease {lease.number} {said.refused}")
+            text = USAGE_FILE.format(rank=rank, lease=lease.number, why=said.refused)
+            refused.append(text)
         if size > LEASE_BYTES:
             break
     end = max(lease.started_at, min(lease.ended_at or now, now))

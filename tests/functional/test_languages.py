@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from django.conf import LazySettings
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import translation
 
 from portal.charts.figures import plural, relative, thousands
+from portal.rounds.text.round import note_name
+from scheduling.models import Simulation
+from scheduling.selectors.stored_texts import STORED
 from tenants.models import User
 
 pytestmark = pytest.mark.django_db
@@ -106,3 +110,44 @@ class TestFormats:
 
         with translation.override("de"):
             assert Template("{{ x }}").render(Context({"x": 1.5})) == "1.5"
+
+
+class TestStoredTexts:
+    def test_are_recognized_with_their_values(self) -> None:
+        for template in STORED.templates:
+            values = {name: f"<{name}>" for name in re.findall(r"{(\w+)}", template)}
+            stored = template.format(**values)
+            assert STORED.shown(stored) == stored
+            with translation.override("de"):
+                expected = translation.gettext(template).format(**values)
+                assert STORED.shown(stored) == expected
+                sentence = f"{stored[:1].upper()}{stored[1:]}."
+                assert STORED.shown(sentence).casefold() == f"{expected}.".casefold()
+
+    @pytest.mark.parametrize(
+        ("stored", "shown"),
+        [
+            ("412 job types are more than the 400 that a round measures", "als die 400, die"),
+            ("Jobs in quarantine, which are skipped: 1,204.", "ausgelassen werden: 1.204."),
+            (
+                (
+                    "Pool a has no job to simulate that was submitted in the last 7 days of its"
+                    " time; take more days."
+                ),
+                "in den letzten 7 Tagen",
+            ),
+            ("usage.0.json of lease 2 is longer than 262144 bytes", "ist länger als 262144 Bytes"),
+            ("sbatch: error: Batch job submission failed", "sbatch: error: Batch job submission"),
+        ],
+    )
+    def test_have_german_numbers_and_parts(self, stored: str, shown: str) -> None:
+        with translation.override("de"):
+            assert shown in STORED.shown(stored)
+
+    def test_are_german_on_pages(self) -> None:
+        error = "The pool's policy changed after the request. Start the replay again."
+        row = Simulation(state=Simulation.State.FAILED, error=error)
+        with translation.override("de"):
+            page = render_to_string("operate/_simulation_state.html", {"one": row, "percent": 0})
+            assert "Starten Sie die Wiederholung neu." in page
+            assert note_name("large gang") == "große Gang"

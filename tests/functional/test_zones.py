@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
 
+from portal.charts.figures import utc
 from portal.charts.zones import COOKIE, local_text
 from portal.site.fragments import etag_of_fragment
 from scheduling.engine.clock import wall_now
-from scheduling.models import PoolClock
+from scheduling.models import Job, Lease, LeaseEvent, PoolClock
+from tenants.models import IdleOffer
 from tests.functional.access_table import TABLE
 from tests.functional.addresses import fill, is_api, said, template_of
 from tests.functional.matrix_stage import Stage
@@ -97,6 +99,32 @@ class TestPages:
                 local.add(address)
         assert {address: found for address, found in wrong.items() if found} == {}
         assert local >= MAIN, MAIN - local
+
+
+class TestSentences:
+    def test_show_local_time_with_utc_on_hover(self, there: Stage) -> None:
+        lab = there.lab
+        at = lab.at + timedelta(hours=1)
+        IdleOffer.objects.update(revoked_at=at)
+        held = lab.submit("canary-lab", 1, 60, not_before=at, eligible_at=at)
+        Job.objects.filter(pk=held.pk).update(reason_code="not_before")
+        lease = Lease.objects.filter(job__uid=there.words["job"])[0]
+        LeaseEvent.objects.create(
+            pool=lab.pool, number=10**6, kind="contradicted", at=at, round=1, lease=lease,
+            job=lease.job, tenant=lease.tenant,
+            data={"said": f"no start; the engine: it started at {utc(at)}"},
+        )  # fmt: skip
+        client = in_kolkata(there.client("owner", api=False))
+        for url in (
+            f"/t/canary-lab/sharing/?pool={lab.pool.name}",
+            f"/jobs/{held.uid}/",
+            f"/jobs/{there.words['job']}/",
+        ):
+            page = said(client.get(url))
+            assert not list(mistakes(page)), url
+            shown = re.sub(r"<[^>]*>", "", page.split("<main", 1)[1])
+            assert f"{at.astimezone(KOLKATA):%Y-%m-%d %H:%M:%S}" in shown, url
+            assert utc(at) not in shown, url
 
 
 class TestRecords:

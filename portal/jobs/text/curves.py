@@ -11,6 +11,7 @@ from django.utils.translation import pgettext
 from portal.charts.explore.curves import AXES, STEP, TIME, curve_chart
 from portal.charts.figures import plural
 from scheduling.models import Job
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.job_metrics import JobMetrics, job_metrics, reports_metrics
 
 POINTS, CHARTS = 200, 24
@@ -54,7 +55,7 @@ def curves_context(job: Job, axis: str) -> dict[str, Any]:
 def _notes(metrics: JobMetrics) -> list[str]:
     notes = []
     if metrics.refused:
-        notes.append(_("Not shown: {reason}.").format(reason=metrics.refused))
+        notes.append(_("Not shown: {reason}.").format(reason=STORED.shown(metrics.refused)))
     if metrics.is_thinned:
         notes.append(_("Points are left out; the first and the last of each curve are kept."))
     more = len(metrics.metrics) - CHARTS

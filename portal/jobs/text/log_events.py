@@ -19,6 +19,7 @@ from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import ReasonText, ending_text
 from scheduling.selectors.jobs.refs import JobRef
 from scheduling.selectors.jobs.tenant_jobs import LeaseView
+from scheduling.selectors.stored_texts import STORED
 
 Kind = LeaseEvent.Kind
 # Reasons of ends as they follow the start of a line, which already says "Preempted" or "Lost".
@@ -264,7 +265,7 @@ def _afterwards(logged: LoggedEvent) -> str:
 
 
 def _contradicted(logged: LoggedEvent) -> LogLine:
-    said = str(logged.event.data.get("said", ""))
+    said = STORED.shown(str(logged.event.data.get("said", "")))
     text = _("the job's files report: {report}. The engine's report is recorded.").format(
         report=said
     )

@@ -13,6 +13,7 @@ from portal.charts.figures import percent, thousands
 from portal.charts.speeds import value_text
 from scheduling.models import Measurement, MeasurementNote, Profile
 from scheduling.selectors.speeds.measurements import Measurements, overclaims_of
+from scheduling.selectors.stored_texts import STORED
 
 Kind = MeasurementNote.Kind
 # A change of an average; the last text is for other kinds.
@@ -144,7 +145,7 @@ def _note(note: MeasurementNote) -> str:
     data = note.data
     if note.kind == Kind.REFUSED:
         text = _("A report of lease {lease} was ignored: it {reason}.")
-        return text.format(lease=data.get("lease"), reason=data.get("why"))
+        return text.format(lease=data.get("lease"), reason=STORED.shown(str(data.get("why"))))
     if note.kind == Kind.CHANGED:
         unit_ns = 1 if data.get("of") == Measurement.Kind.ITERATION else MICROSECOND_NS
         before, after = (_time(int(data.get(key, 0)) * unit_ns) for key in ("before", "after"))

@@ -15,6 +15,7 @@ from portal.common.clocks import Clocks
 from scheduling.engine.executors.local_spec import CPU
 from scheduling.engine.executors.local_usage import GpuState
 from scheduling.models import Job, Lease
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.usage import JobUsage, job_usage, reports_usage
 from scheduling.services.usage_points import mean_of
 
@@ -120,7 +121,8 @@ def usage_notes(usage: JobUsage) -> list[str]:
 
 
 def _refused_text(refused: Sequence[str]) -> str:
+    last = STORED.shown(refused[-1])
     if len(refused) == 1:
-        return _("Unusable samples: {file}.").format(file=refused[-1])
+        return _("Unusable samples: {file}.").format(file=last)
     more = plural(len(refused) - 1, "more file")
-    return _("Unusable samples: {file} and {more}.").format(file=refused[-1], more=more)
+    return _("Unusable samples: {file} and {more}.").format(file=last, more=more)

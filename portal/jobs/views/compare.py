@@ -25,6 +25,7 @@ from portal.jobs.text.curves import axis_named
 from scheduling.models import Job
 from scheduling.selectors.jobs.comparisons import differing_parameters
 from scheduling.selectors.jobs.lists import find_visible_jobs
+from scheduling.selectors.stored_texts import STORED
 from scheduling.services.job_metrics import JobMetrics, job_metrics
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenants_scope
@@ -69,7 +70,7 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
             "file_url": compare_url(shown, name="compare-file"),
             "is_thinned": any(one.is_thinned for one in compared.metrics),
             "refused": [
-                (job, one.refused)
+                (job, STORED.shown(one.refused))
                 for job, one in zip(compared.jobs, compared.metrics, strict=True)
                 if one.refused
             ],

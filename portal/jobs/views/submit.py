@@ -26,6 +26,7 @@ from portal.common.access import (
     tenant_or_404,
     tenant_pool,
 )
+from portal.common.clocks import clocks
 from portal.common.submit_links import submit_command
 from portal.jobs.forms.fields import (
     CHOSEN,
@@ -308,6 +309,7 @@ def _context(
         "hidden": [(name, form.draft[name]) for name in HIDDEN],
         "error_fields": [(name, form.errors[name]) for name in fields],
         "answer": answer,
+        "times": None if target.facts is None else clocks(target.facts),
         "from_form": from_form,
         "new_pool": from_form and form.changed == "pool",
         "source": request.GET.get("from", ""),

@@ -20,6 +20,7 @@ from portal.common.simulated import (
 )
 from portal.operate.text.simulation import badge_in, shown_option
 from scheduling.models import Simulation
+from scheduling.selectors.stored_texts import STORED
 
 POOL_METRICS = (
     *REPLAY_METRICS,
@@ -88,7 +89,7 @@ def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryV
             (name, run["version"], _options_text(run["options"]), run["sha256"])
             for name, run in zip(names, runs, strict=True)
         ),
-        assumptions=(*_assumptions(), *result["remarks"]),
+        assumptions=(*_assumptions(), *map(STORED.shown, result["remarks"])),
     )
 
 

@@ -11,6 +11,7 @@ from evenshare_core.simulation.lease_tuning import WITHIN_PERCENT
 from portal.charts.figures import duration, percent, plural, thousands
 from portal.charts.glyphs import StateBadge
 from scheduling.models import Simulation
+from scheduling.selectors.stored_texts import STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,10 @@ def view_lease_lengths(row: Simulation) -> LeaseLengthsView:
         headline=headline.format(length=best),
         deck=f"{_compared_text(result)} {_rule_text()}",
         rows=tuple(_length_row(one, best_s, present_s) for one in result["rows"]),
-        assumptions=(_restart_text(row.options["restart_s"]), *result["remarks"]),
+        assumptions=(
+            _restart_text(row.options["restart_s"]),
+            *map(STORED.shown, result["remarks"]),
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from scheduling.selectors.operate.overdue import orphan_processes, overdue_pools
 from scheduling.selectors.pools.executors import is_refusal
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.pools.nodes import NodeStatus, unavailable_nodes
+from scheduling.selectors.stored_texts import STORED
 from tenants.models import Budget
 from tenants.selectors.credit import PeriodUse, used_up_budgets
 
@@ -201,7 +202,9 @@ def _off(row: NodeStatus) -> Alert:
     if row.engine_reason:
         text += " " + _("Set {reason}.").format(reason=row.engine_reason)
     if row.engine_trouble:
-        text += " " + _("Its engine refuses: {reason}.").format(reason=row.engine_trouble)
+        text += " " + _("Its engine refuses: {reason}.").format(
+            reason=STORED.shown(row.engine_trouble)
+        )
     return Alert(
         f"node-{row.pool}-{row.name}",
         "bad" if lost else "note",

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.charts.figures import apportion, plural, thousands
+from portal.charts.notes import PoolClocks
 from portal.overview.text.board import Board, PoolUseRow
 from portal.overview.text.charts import day_title, figures
 from portal.overview.text.lent import lent_context
@@ -25,7 +26,7 @@ def uses_title(uses: Sequence[PoolUseRow]) -> str:
     return _("Below its fair share: {pools}").format(pools=", ".join(below))
 
 
-def board_context(board: Board) -> dict[str, Any]:
+def board_context(board: Board, times: PoolClocks) -> dict[str, Any]:
     """Return the data of templates/overview/dashboard.html."""
     shown, rest = board.runs[:SHOWN], board.runs[SHOWN:]
     hourly = [run.hourly for run in shown] + [sum((run.hourly for run in rest), Decimal(0))]
@@ -41,7 +42,7 @@ def board_context(board: Board) -> dict[str, Any]:
         "figures": drawn,
         "spark": next((one for one in drawn if one.key.startswith("chart-use")), None),
         "wait_title": wait_title(board.waits),
-        "waits": [(wait, wait_note(wait, board.links)) for wait in board.waits],
+        "waits": [(wait, wait_note(wait, board.links, times)) for wait in board.waits],
         "runs_title": runs_title(board.runs, board.uses),
         "several_types": len({run.lease.gpu_type_id for run in board.runs}) > 1,
         "shown": [

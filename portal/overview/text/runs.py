@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.charts.figures import plural, thousands
-from portal.charts.notes import Link, Note
+from portal.charts.notes import Link, Note, PoolClocks
 from scheduling.selectors.tenants.dashboard import RunningJob, WaitingJobs
 
 
@@ -44,9 +44,9 @@ def wait_title(waits: Sequence[WaitingJobs]) -> str:
     )
 
 
-def wait_note(wait: WaitingJobs, links: tuple[Link, ...]) -> Note:
+def wait_note(wait: WaitingJobs, links: tuple[Link, ...], times: PoolClocks) -> Note:
     """Return why jobs are queued, in full."""
     text = f"{wait.why.sentence} {wait.why.next_step}"
     if wait.jobs > 1:
         text = " ".join((text, _("The numbers are those of the smallest job.")))
-    return Note(capfirst(wait.why.text), text=text, links=links)
+    return Note(capfirst(wait.why.text), text=text, links=links, times=times)

@@ -76,7 +76,7 @@ def dashboard(request: HttpRequest, slug: str) -> HttpResponseBase:
             context |= _week(tenant, pool, clock.now.pool_at)
             context |= others_context(_compared(tenant, board, pool))
         starts_url = reverse("starts", args=[pool.name])
-        context |= board_context(board)
+        context |= board_context(board, clock)
         context["uses_title"] = uses_title(context["uses"])
         context |= submit_links(access(request), tenant, pool.name)
         context["may_ask_quota"] = may_in_tenant(access(request), Action.ASK_QUOTA, tenant.pk)

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from evenshare_core.money.fixed_point import to_credits
 from portal.charts.figures import thousands
 from portal.charts.notes import Note
+from portal.charts.sentences import local_sentence
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks, pool_now
 from portal.common.forms import Field, text, typed_fields, typed_request
@@ -33,7 +34,6 @@ from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.settings import people_rule, price_limit_of
 from scheduling.selectors.sharing.views import (
     OfferRow,
-    PromisedReturn,
     SharingRow,
     list_offers,
     promised_return,
@@ -77,11 +77,13 @@ class SharingChange:
     facts: PoolFacts
     actor: Actor
 
-    def back(self, gpu_type: str) -> PromisedReturn:
+    def back(self, gpu_type: str) -> str:
         """Return when the tenant gets back GPUs of a type that it no longer lends."""
+        times = clocks(self.facts)
         with tenant_scope(self.tenant.pk):
-            now = pool_now(self.facts).pool_at
-            return promised_return(self.facts, self.tenant.pk, gpu_type, now)
+            now = times.now.pool_at
+            promised = promised_return(self.facts, self.tenant.pk, gpu_type, now)
+        return local_sentence(promised.text, times)
 
     def row(self, gpu_type: str) -> SharingRow | None:
         """Return the present quota of a type."""
@@ -136,7 +138,7 @@ def _set(change: SharingChange) -> str:
     after = change.row(gpu_type)
     said = _("Saved for {gpu_type}.").format(gpu_type=gpu_type)
     if before is not None and after is not None and after.lends_less_than(before):
-        return f"{said} {change.back(gpu_type).text}"
+        return f"{said} {change.back(gpu_type)}"
     return " ".join((said, _("The next round uses it.")))
 
 
@@ -168,7 +170,7 @@ def _revoke(change: SharingChange) -> str:
     )
     if offer is None:
         raise Http404
-    return " ".join((_("Offer revoked."), change.back(offer.gpu_type.name).text))
+    return " ".join((_("Offer revoked."), change.back(offer.gpu_type.name)))
 
 
 def _limit(change: SharingChange) -> str:

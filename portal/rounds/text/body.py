@@ -12,6 +12,7 @@ from evenshare_core.policies import registry
 from portal.charts.bars import hash_bars, hash_groups
 from portal.charts.figures import thousands
 from portal.charts.notes import CertificatePanel, Note
+from portal.common.clocks import Clocks
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
 from portal.rounds.text.certificate import UNVERIFIED
@@ -32,12 +33,12 @@ ITEMS = {
 }
 
 
-def round_body(view: RoundView, pool: str) -> dict[str, Any]:
+def round_body(view: RoundView, pool: str, times: Clocks) -> dict[str, Any]:
     """Return the data of templates/rounds/round.html that are no table of rows."""
     decision = view.decision
     return {
         "shares": share_context(view, _first_shares(view.shares), pool),
-        "yours": yours_context(view, pool) if decision else None,
+        "yours": yours_context(view, pool, times) if decision else None,
         "hashes": [
             (label, hash_bars(sha256), hash_groups(sha256))
             for label, sha256 in (
@@ -178,13 +179,13 @@ def _share_title(view: RoundView) -> str:
 # ---- the viewer's own rows ----
 
 
-def yours_context(view: RoundView, pool: str) -> dict[str, Any] | None:
+def yours_context(view: RoundView, pool: str, times: Clocks) -> dict[str, Any] | None:
     """Return the first decisions on jobs of the viewer's tenants; None if there are none."""
     decision = view.decision
     if decision is None:
         return None
     queued = [
-        _queued(group.reason.value, row)
+        _queued(group.reason.value, row, times)
         for group in decision.skips
         for row in group.rows
         if row.tenant.you
@@ -258,11 +259,11 @@ def _own_row(tenant: VisibleTenant, row: PickRow | EndRow, text: str) -> dict[st
     }
 
 
-def _queued(code: str, row: SkipRow) -> dict[str, Any]:
+def _queued(code: str, row: SkipRow, times: Clocks) -> dict[str, Any]:
     said = why(code, row.numbers)
     return {
         "jobs": row.jobs,
         "gpus": row.gpus,
         "why": said,
-        "note": Note(capfirst(said.text), text=said.sentence),
+        "note": Note(capfirst(said.text), text=said.sentence, times=times),
     }

@@ -43,6 +43,7 @@ from scheduling.selectors.rounds.certificates import CertificateItemView, Certif
 from scheduling.selectors.rounds.following import Following
 from scheduling.selectors.rounds.one_round import RoundView
 from scheduling.selectors.rounds.promises import DecisionCounts
+from scheduling.selectors.stored_texts import STORED
 
 P = Property
 NAMES = {
@@ -204,7 +205,7 @@ RULES: dict[Property, tuple[str, ...]] = {
 
 def _sentence(row: CertificateItemView) -> str:
     if row.why:
-        return f"{capfirst(_(row.why))}."
+        return f"{capfirst(_(STORED.shown(row.why)))}."
     if row.hidden and row.name not in WITHOUT_NUMBERS:
         return _(HIDDEN)
     return SENTENCES[row.name](row)

@@ -2,7 +2,7 @@
 
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_noop, ngettext, pgettext
 
 from evenshare_core.policies import registry
 from portal.charts.figures import gpu_hours, plural, ratio, thousands
@@ -24,7 +24,12 @@ def _note_text(policy: str, note: str) -> str:
     """Return the text of a pick's note, by default the note itself."""
     known = registry.POLICIES.get(policy)
     text = known.note_texts.get(note) if known else None
-    return _(text) if text else note.replace("_", " ")
+    return _(text) if text else note_name(note)
+
+
+def note_name(note: str) -> str:
+    """Return the name of a pick's note, such as "left over"; empty without a note."""
+    return pgettext("pick", note.replace("_", " ")) if note else ""
 
 
 # ---- the sentence ----

@@ -215,7 +215,7 @@ def _queued(source: TableSource) -> RoundTable | None:
         return None
     jobs = sum(group.jobs for group in decision.skips)
     gpus = sum(group.gpus for group in decision.skips)
-    entries = queue_entries(decision.skips)
+    entries = queue_entries(decision.skips, source.times)
     rows = source.part(entries)
     return RoundTable(
         name="queued",

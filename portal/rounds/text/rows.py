@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 
 from evenshare_core.policies import registry
 from portal.charts.figures import duration, plural, thousands
+from portal.common.clocks import Clocks
 from portal.common.preemptions import numbers_note
 from portal.common.tenant_badges import badge_of
 from portal.rounds.text import round as round_text
@@ -35,6 +36,7 @@ def pick_rows(rows: Sequence[PickRow], policy: str, *, is_whole: bool) -> list[d
             "row": row,
             "badge": badge_of(row.tenant),
             "key": round_text.key_note(row, policy),
+            "tag": round_text.note_name(row.note),
             "where": places_text(row.places),
             "lasts": _lasts(row.lasts_s),
             "lost": round_text.lost_text(row.lost),
@@ -87,7 +89,7 @@ def why_ended(row: EndRow) -> str:
     return text.format(reason=row.early.words)
 
 
-def queue_entries(groups: Iterable[SkipGroup]) -> list[dict[str, Any]]:
+def queue_entries(groups: Iterable[SkipGroup], times: Clocks) -> list[dict[str, Any]]:
     """Return a row for each reason and visible tenant; without tenant if all are hidden."""
     return [
         {
@@ -96,6 +98,7 @@ def queue_entries(groups: Iterable[SkipGroup]) -> list[dict[str, Any]]:
             "row": row,
             "badge": badge_of(row.tenant) if row else None,
             "why": why(group.reason.value, row.numbers) if row else None,
+            "times": times,
         }
         for group in groups
         for row in (group.rows or (None,))

@@ -15,6 +15,7 @@ from portal.rounds.text.counterfactual import counterfactual_body
 from scheduling.selectors.rounds.counterfactual import TooLargeError, read_counterfactual
 from scheduling.selectors.rounds.lists import find_round
 from scheduling.selectors.rounds.stored import ReplayError
+from scheduling.selectors.stored_texts import STORED
 from scheduling.selectors.visibility import read_visibility
 from tenants.rate import Rate, RateError, take
 from tenants.scopes import site_scope
@@ -53,10 +54,10 @@ def counterfactual_page(request: HttpRequest, name: str, number: int) -> HttpRes
             )
     except ReplayError as error:
         text = _("{reason}, so nothing can be tried.")
-        context |= {"why_not": text.format(reason=capfirst(str(error)))}
+        context |= {"why_not": text.format(reason=capfirst(STORED.shown(str(error))))}
     except TooLargeError as error:
         text = _("This round is too large to be recomputed here: {reason}.")
-        context |= {"why_not": text.format(reason=error)}
+        context |= {"why_not": text.format(reason=STORED.shown(str(error)))}
     else:
         context |= {"result": result, **counterfactual_body(result, round_, speeds, wrong)}
     return render(request, "rounds/counterfactual.html", context)

@@ -37,6 +37,7 @@ from scheduling.selectors.rounds.certificates import view_certificate
 from scheduling.selectors.rounds.lists import rounds_page
 from scheduling.selectors.rounds.one_round import RoundView, round_view
 from scheduling.selectors.rounds.rows import RowSlice
+from scheduling.selectors.stored_texts import STORED
 from scheduling.selectors.visibility import read_visibility
 from tenants.scopes import site_scope
 
@@ -94,7 +95,7 @@ def round_page(request: HttpRequest, name: str, number: int) -> HttpResponseBase
     times = _clocks(facts, view)
     context = {
         **_head(facts, view, times),
-        **round_body(view, facts.name),
+        **round_body(view, facts.name, times),
         **overclaim_context(seen),
         **chain,
         **verdict_context(panel, chain["chain_state"]),
@@ -155,7 +156,7 @@ def _head(facts: PoolFacts, view: RoundView, times: Clocks) -> dict[str, Any]:
         "pool": facts,
         "view": view,
         "round": view.round,
-        "missing_policy": missing_text(view.round.policy),
+        "missing_policy": STORED.shown(missing_text(view.round.policy)),
         "trades": trade_rows(view.trades[:FIRST], times),
         "trades_title": trades_title(view.trades),
         "sum": view.round.summary,

@@ -14,6 +14,7 @@ from evenshare_core.estimation.evaluations import (
 )
 from scheduling.engine.executors.base import Evaluations
 from scheduling.engine.executors.local_files import EVALUATIONS_BYTES, said_of_lease
+from scheduling.selectors import stored_texts as texts
 
 VERSION = 1
 
@@ -29,16 +30,16 @@ def parse_evaluations(text: bytes, *, lease: int) -> Evaluations | None:
 
 def _refusal(said: Any) -> str:
     if not isinstance(said, dict) or said.get("version") != VERSION:
-        return f"is not a JSON object of version {VERSION}"
+        return texts.NO_OBJECT_OF_VERSION.format(version=VERSION)
     if not _is_whole(said.get("lease")):
-        return "has no whole number in lease"
+        return texts.NO_NUMBER.format(name="lease")
     if not isinstance(said.get("metric"), str):
-        return "has no text in metric"
+        return texts.NO_METRIC
     points = said.get("points")
     if not isinstance(points, list) or len(points) > HISTORY_MAX:
-        return f"has no list of at most {HISTORY_MAX} points"
+        return texts.NO_LIST.format(most=HISTORY_MAX)
     if not all(map(_is_point, points)):
-        return "has a point that is not a whole number and a number"
+        return texts.NO_POINT
     return ""
 
 

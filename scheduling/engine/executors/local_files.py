@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from scheduling.selectors import stored_texts as texts
+
 WINDOW_BYTES = 256 * 1024
 PROGRESS_BYTES = 64 * 1024
 ITERATIONS_BYTES = 4096
@@ -218,11 +220,11 @@ def said_of_lease(
     if not text:
         return None, ""
     if len(text) > most:
-        return None, f"is longer than {most} bytes"
+        return None, texts.TOO_LONG.format(most=most)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        return None, "is no JSON"
+        return None, texts.NO_JSON
     why = refusal(said)
     # The file is from an earlier lease; the present lease has not reported yet.
     return (None, why) if why or said["lease"] != lease else (said, "")

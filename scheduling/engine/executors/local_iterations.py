@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from scheduling.engine.executors.base import Iterations
 from scheduling.engine.executors.local_files import ITERATIONS_BYTES, said_of_lease
+from scheduling.selectors import stored_texts as texts
 
 VERSION = 1
 _LARGEST = 2**53
@@ -45,13 +46,13 @@ def parse_iterations(text: bytes, *, lease: int, started_us: object, scale: int)
 
 def _refusal(said: Any) -> str:
     if not isinstance(said, dict):
-        return "is not a JSON object"
+        return texts.NO_OBJECT
     if said.get("version") != VERSION:
-        return f"is not of version {VERSION}"
+        return texts.OTHER_VERSION.format(version=VERSION)
     for name in (*_NUMBERS, *_MAYBE):
         value = said.get(name)
         if not (_is_number(value) or (value is None and name in _MAYBE and name in said)):
-            return f"has no whole number in {name}"
+            return texts.NO_NUMBER.format(name=name)
     return ""
 
 

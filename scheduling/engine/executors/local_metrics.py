@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduling.engine.executors.local_files import METRICS_BYTES
+from scheduling.selectors import stored_texts as texts
 
 VERSION = 1
 MOST_METRICS, MOST_LINKS = 64, 8
@@ -74,16 +75,17 @@ def parse_metrics(text: bytes) -> MetricsFile:
     if not text:
         return MetricsFile()
     if len(text) > METRICS_BYTES:
-        return MetricsFile(refused=f"is longer than {METRICS_BYTES} bytes")
+        return MetricsFile(refused=texts.TOO_LONG.format(most=METRICS_BYTES))
     try:
         said = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not shown, because msgspec's message may quote parts of the input.
-        return MetricsFile(refused="is not as described in docs/runs.md")
+        return MetricsFile(refused=texts.NOT_AS_DESCRIBED.format(document="docs/runs.md"))
     if said.version != VERSION:
-        return MetricsFile(refused=f"is not of version {VERSION}")
+        return MetricsFile(refused=texts.OTHER_VERSION.format(version=VERSION))
     if len(said.series) > MOST_NAMES or sum(map(len, said.series.values())) > MOST_POINTS:
-        return MetricsFile(refused=f"has more than {MOST_NAMES} names or {MOST_POINTS} points")
+        why = texts.TOO_MANY_POINTS.format(names=MOST_NAMES, points=MOST_POINTS)
+        return MetricsFile(refused=why)
     named = sorted(name for name in said.series if NAME.fullmatch(name))[:MOST_METRICS]
     series = {name: points for name in named if (points := _ordered(said.series[name]))}
     links = tuple(islice(filter(None, map(_link, said.links.items())), MOST_LINKS))

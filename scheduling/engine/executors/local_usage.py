@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from scheduling.engine.executors.local_files import USAGE_BYTES
 from scheduling.engine.executors.shim.usage import rows_of_each
+from scheduling.selectors import stored_texts as texts
 
 VERSION = 1
 # A shim keeps at most 240 rows, and merges neighbouring rows if there are more. In a large gang it
@@ -93,25 +94,25 @@ def parse_usage(
     if not text:
         return UsageFile()
     if len(text) > USAGE_BYTES:
-        return UsageFile(refused=f"is longer than {USAGE_BYTES} bytes")
+        return UsageFile(refused=texts.TOO_LONG.format(most=USAGE_BYTES))
     try:
         usage = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not shown, because msgspec's message may quote parts of the input.
-        return UsageFile(refused="is not as described in docs/executors.md")
+        return UsageFile(refused=texts.NOT_AS_DESCRIBED.format(document="docs/executors.md"))
     if usage.version != VERSION:
-        return UsageFile(refused=f"is not of version {VERSION}")
+        return UsageFile(refused=texts.OTHER_VERSION.format(version=VERSION))
     if usage.rank != rank:
-        return UsageFile(refused="belongs to another rank")
+        return UsageFile(refused=texts.OTHER_RANK)
     why = _excess(usage.rows, rows, gpus) or _disorder(usage.rows)
     return UsageFile(refused=why) if why else UsageFile(usage)
 
 
 def _excess(rows: Sequence[SampledRow], most: int, gpus: int) -> str:
     if len(rows) > most:
-        return f"has more than {most} rows"
+        return texts.TOO_MANY_ROWS.format(most=most)
     if any(len(row.busy) > gpus for row in rows):
-        return "has more GPUs than its lease"
+        return texts.TOO_MANY_GPUS
     return ""
 
 
@@ -119,9 +120,9 @@ def _disorder(rows: Sequence[SampledRow]) -> str:
     if any(
         later.end_ms <= row.end_ms or later.cpu_ms < row.cpu_ms for row, later in pairwise(rows)
     ):
-        return "has rows out of order"
+        return texts.NO_ORDER
     if any(len(row.busy) != len(row.used_mib) for row in rows):
-        return "has rows with different numbers of GPUs"
+        return texts.UNEVEN_ROWS
     if any((row.memory_bytes or 0) > (row.memory_peak_bytes or 0) for row in rows):
-        return "has a mean above its peak"
+        return texts.HIGH_MEAN
     return ""

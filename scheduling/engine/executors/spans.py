@@ -10,6 +10,13 @@ from typing import Any, NamedTuple
 
 from evenshare_core.domain.instants import from_us
 from evenshare_core.units import SECOND_US
+from scheduling.selectors.stored_texts import (
+    ENDED_AT_BUT_RUNS,
+    ENDED_BUT_RUNS,
+    NO_START,
+    OTHER_END,
+    OTHER_START,
+)
 
 # The maximum time by which files may shift a time of the engine.
 GRAIN_US = SECOND_US
@@ -115,16 +122,15 @@ def _contradiction(
     if said_start is not None and started_us is not None:
         late_us = said_start - started_us
         if late_us < -HONEST_US or late_us > LATE_US:
-            return f"it started at {_text(said_start)}; the engine: at {_text(started_us)}"
+            return OTHER_START.format(at=_text(said_start), seen=_text(started_us))
     until_us = now_us if ended_us is None else ended_us
     if said_start is None and started_us is not None and until_us - started_us > LATE_US:
-        return f"no start; the engine: it started at {_text(started_us)}"
+        return NO_START.format(seen=_text(started_us))
     if ended_us is not None:
         if said_end is not None and abs(said_end - ended_us) > HONEST_US:
-            return f"it ended at {_text(said_end)}; the engine: at {_text(ended_us)}"
+            return OTHER_END.format(at=_text(said_end), seen=_text(ended_us))
     elif says_end and started_us is not None and now_us - (said_end or 0) > LATE_US:
-        said = "it ended" if said_end is None else f"it ended at {_text(said_end)}"
-        return f"{said}; the engine: it runs"
+        return ENDED_AT_BUT_RUNS.format(at=_text(said_end)) if said_end else ENDED_BUT_RUNS
     return ""
 
 

@@ -29,6 +29,7 @@ from scheduling.selectors.rounds.stored import (
     round_bytes,
     row_damages,
 )
+from scheduling.selectors.stored_texts import TOO_MANY_JOBS
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
 # Each report solves the policy's program; larger rounds would delay the page.
@@ -121,7 +122,7 @@ def read_counterfactual(
         raise ReplayError(missing)
     snapshot, decision = decode_round(round_, round_bytes(round_))
     if len(snapshot.jobs) > MAX_JOBS:
-        raise TooLargeError(f"{len(snapshot.jobs)} jobs are more than the {MAX_JOBS}")
+        raise TooLargeError(TOO_MANY_JOBS.format(count=len(snapshot.jobs), most=MAX_JOBS))
     measured = Measured(snapshot, decision, frozenset())
     rows = measured.judged.rows
     mine = [key for key in rows if key[1] and visibility.jobs_of(key[0])]

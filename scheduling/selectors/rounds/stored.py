@@ -19,6 +19,7 @@ from evenshare_core.domain.values import Value, decode, sha256_hex
 from scheduling.models import Round, RoundArchive, RoundBlob
 from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropped, read_part
+from scheduling.selectors.stored_texts import NOT_KEPT
 from tenants.answers import Answer, one_of
 from tenants.sql import fetch_rows
 
@@ -110,7 +111,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
     if not damages and (archive := archive_of(round_.pool_id, round_.number)):
         return _filed_bytes(round_, archive)
     if not damages and (is_dropped(round_.pool_id, round_.number) or not _surely_kept(round_)):
-        raise ReplayError(f"the bytes of round {round_.number} are no longer kept")
+        raise ReplayError(NOT_KEPT.format(number=round_.number))
     raise DamagedRoundError(round_.number, damages or _missing(round_))
 
 

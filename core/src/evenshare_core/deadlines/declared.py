@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from evenshare_core.deadlines.rewards import POINTS, soft_deadlines
 from evenshare_core.domain.deadlines import MOST_REWARD_MICRO, DeadlineClass, DeadlineStep
+from evenshare_core.domain.reason_texts import STEP_PERCENT, STEP_POINTS, STEPS_COUNT
 from evenshare_core.units import REWARD_MICRO, SECOND_US
 
 STEPS_MAX = 16
@@ -57,7 +58,7 @@ def read_steps(pairs: Iterable[Sequence[object]]) -> tuple[DeclaredStep, ...]:
     """
     rows = list(pairs)
     if not 1 <= len(rows) <= STEPS_MAX:
-        raise StepError(f"must have from 1 to {STEPS_MAX} steps")
+        raise StepError(STEPS_COUNT.format(most=STEPS_MAX))
     steps = [_step(place, pair) for place, pair in enumerate(rows)]
     if steps[0].percent != POINTS:
         raise StepError("must be at 100 percent: the deadline itself", 0)
@@ -74,12 +75,12 @@ def _step(place: int, pair: Sequence[object]) -> DeclaredStep:
         raise StepError("must be percent and points", place)
     percent, points = (_text(value) for value in pair)
     if not _PERCENT.fullmatch(percent):
-        raise StepError(f"has no percent with at most {PERCENT_PLACES} decimals", place)
+        raise StepError(STEP_PERCENT.format(places=PERCENT_PLACES), place)
     if not _POINTS.fullmatch(points):
         raise StepError("has no points with at most 6 decimals", place)
     reward_micro = int(Decimal(points) * REWARD_MICRO)
     if not 0 < reward_micro <= MOST_REWARD_MICRO[DeadlineClass.SOFT]:
-        raise StepError(f"must have more than 0 and at most {POINTS} points", place)
+        raise StepError(STEP_POINTS.format(most=POINTS), place)
     return DeclaredStep(Decimal(percent), reward_micro)
 
 

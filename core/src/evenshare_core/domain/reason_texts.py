@@ -311,3 +311,32 @@ GPU_STATES: dict[str, str] = {
     "asked": "nvidia-smi has not answered yet",
     "none": "CUDA_VISIBLE_DEVICES gave it no GPU, or only a MIG slice",
 }
+# Errors with values, as their templates. A page compares a stored text with them.
+TOO_MANY_TYPES = "{count} job types are more than the {most} that a round measures"
+NOT_SOLVED = "the solver ended with {status}"
+NOT_INSTALLED = (
+    "policy '{policy}' is not installed; the package {package} brings it: pip install {package}"
+)
+NO_POLICY = "no policy is named '{policy}'; known are {known}"
+NO_OPTION = "unknown option; known are {known}"
+NO_FAIR_SHARE = (
+    "no job that finished had a fair share of GPUs, so no job can lose by sharing; give its"
+    " tenants quotas"
+)
+NONE_FINISHED = (
+    "no job did all its work at any of these lengths. Use more days, or check why jobs of this"
+    " pool are cancelled or never start"
+)
+NO_UTILITY_KIND = "must be one of {kinds}"
+NO_PARAMETER = "is not a parameter of a {kind} utility"
+NO_PAIR = "has a part that is not name=number: {part}"
+STEPS_COUNT = "must have from 1 to {most} steps"
+STEP_PERCENT = "has no percent with at most {places} decimals"
+STEP_POINTS = "must have more than 0 and at most {most} points"
+NO_ASCENT = "has iteration {iteration} after {last}; they ascend from 1"
+NO_METRIC = "has a metric at iteration {iteration} that is no number below 10^12"
+WITH_VALUES = (
+    *(TOO_MANY_TYPES, NOT_SOLVED, NOT_INSTALLED, NO_POLICY, NO_OPTION, NO_FAIR_SHARE),
+    *(NONE_FINISHED, NO_UTILITY_KIND, NO_PARAMETER, NO_PAIR),
+    *(STEPS_COUNT, STEP_PERCENT, STEP_POINTS, NO_ASCENT, NO_METRIC),
+)

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from evenshare_core.domain.ids import JobId
+from evenshare_core.domain.reason_texts import NO_PAIR, NO_PARAMETER, NO_UTILITY_KIND
 from evenshare_core.domain.values import Value
 from evenshare_core.money.fixed_point import CONTEXT, round_half_even, to_micro
 from evenshare_core.units import CREDIT_MICRO, HOUR_US
@@ -134,11 +135,10 @@ def read_utility(job: int, raw: object) -> Utility:
         raise UtilityError("", "must be an object or text")
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in UtilityKind.__members__.values():
-        kinds = ", ".join(UtilityKind)
-        raise UtilityError("kind", f"must be one of {kinds}")
+        raise UtilityError("kind", NO_UTILITY_KIND.format(kinds=", ".join(UtilityKind)))
     names = NUMBERS[UtilityKind(kind)]
     for name in sorted(str(one) for one in given if one != "kind" and one not in names):
-        raise UtilityError(name[:40], f"is not a parameter of a {kind} utility")
+        raise UtilityError(name[:40], NO_PARAMETER.format(kind=kind))
     numbers = [_number(given, name) for name in names]
     utility = Utility(job, UtilityKind(kind), *numbers)
     _check(utility)
@@ -174,7 +174,7 @@ def _text_parts(text: str) -> dict[str, object]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or name in parts:
-            raise UtilityError("", f"has a part that is not name=number: {pair[:40]}")
+            raise UtilityError("", NO_PAIR.format(part=pair[:40]))
         parts[name] = value
     return parts
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
+from evenshare_core.domain.reason_texts import NO_ASCENT, NO_METRIC
+
 HISTORY_MAX = 200
 # The largest target of a criterion (`Job.stop_value`); its square is still a finite float.
 METRIC_MOST = 10**12
@@ -57,9 +59,9 @@ def refusal_of(points: Sequence[MetricPoint]) -> str:
     last = 0
     for iteration, metric in points:
         if not last < iteration < ITERATION_MOST:
-            return f"has iteration {iteration} after {last}; they ascend from 1"
+            return NO_ASCENT.format(iteration=iteration, last=last)
         if not (isfinite(metric) and abs(metric) < METRIC_MOST):
-            return f"has a metric at iteration {iteration} that is no number below 10^12"
+            return NO_METRIC.format(iteration=iteration)
         last = iteration
     return ""
 

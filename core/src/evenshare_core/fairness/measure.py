@@ -9,6 +9,7 @@ from msgspec import structs
 
 from evenshare_core.domain.cluster import placement_gpus
 from evenshare_core.domain.decision import Decision
+from evenshare_core.domain.reason_texts import NOT_SOLVED, TOO_MANY_TYPES
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.fairness import holds, properties
 from evenshare_core.fairness.allocations import Allocation, frame, held_shares, ideal_shares
@@ -270,7 +271,7 @@ class Measured:
             why = "nobody with quota has jobs" if not rows else "only one has jobs"
             return CertificateItem(name, Verdict.NOT_APPLICABLE, self.basis, checked=rows, why=why)
         if rows > MAX_MEASURED:
-            why = f"{rows} job types are more than the {MAX_MEASURED} that a round measures"
+            why = TOO_MANY_TYPES.format(count=rows, most=MAX_MEASURED)
             return CertificateItem(name, self._unmeasured(name), self.basis, checked=rows, why=why)
         return None
 
@@ -381,7 +382,7 @@ class Measured:
                 allocation.speedups, allocation.shares, allocation.capacity, allocation.demand
             )
         except UnsolvedError as error:
-            why = f"the solver ended with {error}"
+            why = NOT_SOLVED.format(status=error)
             return CertificateItem(name, self._unmeasured(name), self.basis, why=why)
         total = float(properties.throughputs(allocation.speedups, allocation.shares).sum())
         noise = float(allocation.noise.sum())

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
 
+from evenshare_core.domain.reason_texts import NO_OPTION
+
 # The key of a unit in a field's `extra_json_schema`; the API's schema contains it.
 UNIT = "x-unit"
 # Description of the option `spread`, which most policies have.
@@ -59,7 +61,7 @@ def parse_options(kind: type[OptionsT], raw: dict[str, Any]) -> OptionsT:
     """
     known = set(kind.__struct_fields__)
     for field in sorted(set(raw) - known):
-        raise OptionError(f"{field}: unknown option; known are {', '.join(sorted(known))}")
+        raise OptionError(f"{field}: {NO_OPTION.format(known=', '.join(sorted(known)))}")
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:

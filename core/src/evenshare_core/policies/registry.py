@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from evenshare_core.domain.reason_texts import NO_POLICY, NOT_INSTALLED
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.policies.evenshare import policy as evenshare
 from evenshare_core.policies.gandiva_fair import policy as gandiva_fair
@@ -61,12 +62,8 @@ def missing_text(name: str) -> str:
     if name in FAULTS:
         return FAULTS[name]
     if package := BROUGHT_BY.get(name):
-        return (
-            f"policy {name!r} is not installed; the package {package} brings it:"
-            f" pip install {package}"
-        )
-    known = ", ".join(sorted(POLICIES))
-    return f"no policy is named {name!r}; known are {known}"
+        return NOT_INSTALLED.format(policy=name, package=package)
+    return NO_POLICY.format(policy=name, known=", ".join(sorted(POLICIES)))
 
 
 def traits(name: str) -> Traits:

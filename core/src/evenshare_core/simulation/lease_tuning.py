@@ -17,6 +17,7 @@ Source: Astraea-LTGF 5.1.3, 6.2.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from evenshare_core.domain.reason_texts import NO_FAIR_SHARE, NONE_FINISHED
 from evenshare_core.simulation.books import Books
 from evenshare_core.simulation.figures import Figures, figures_of
 from evenshare_core.simulation.scenario import Scenario, run_policy
@@ -101,14 +102,8 @@ def recommend_length(rows: Sequence[LengthFigures]) -> LengthFigures:
     ]
     if not known:
         if any(row.finished for row in rows):
-            raise NoRecommendationError(
-                "no job that finished had a fair share of GPUs, so no job can lose by sharing;"
-                " give its tenants quotas"
-            )
-        raise NoRecommendationError(
-            "no job did all its work at any of these lengths. Use more days, or check why jobs of"
-            " this pool are cancelled or never start"
-        )
+            raise NoRecommendationError(NO_FAIR_SHARE)
+        raise NoRecommendationError(NONE_FINISHED)
     least_s = min(jct_s for jct_s, _, _ in known)
     near = [
         (loss, row.lease_s, index)

@@ -1,0 +1,113 @@
+"""Texts that are stored in English with their values, and translated where a page shows them.
+
+A text here is a template. The code that stores it fills in the values, and a page compares the
+stored text with all templates (`tenants.language.StoredTexts`).
+"""
+
+from evenshare_core.domain.reason_texts import WITH_VALUES
+from tenants.language import StoredTexts, gettext_noop
+
+# ---- why a simulation or a replay failed ----
+
+SIMULATION_LOST = gettext_noop(
+    "Its process is gone or did not respond for a minute: probably its worker was stopped."
+    " Nothing was changed; start it again."
+)
+SIMULATION_FAILED = gettext_noop("It failed: {error}. Nothing was changed.")
+NOT_STARTED = gettext_noop("It could not be started: {error}. Try again later.")
+TOOK_LONG = gettext_noop(
+    "It took longer than {minutes} minutes and was stopped at {percent} %. Choose a shorter time or"
+    " a simpler policy, or try again when fewer jobs are open."
+)
+ORPHANED = gettext_noop("The worker that started it was stopped.")
+START_AGAIN = gettext_noop("{cause} Nothing was changed; start it again once workers run.")
+POLICY_CHANGED = gettext_noop(
+    "The pool's policy changed after the request. Start the replay again."
+)
+NO_NODE = gettext_noop("pool {pool} has no node to simulate")
+NO_JOB = gettext_noop("pool {pool} has no job to simulate")
+NO_JOB_IN_TIME = gettext_noop(
+    "pool {pool} has no job to simulate that was submitted in {days} of its time; take more days"
+)
+LAST_DAY = gettext_noop("the last day")
+LAST_DAYS = gettext_noop("the last {count} days")
+LENGTH_BOUNDS = gettext_noop("the least is {least} s ({why}), the most {most} s")
+LEAST_ROUND = gettext_noop("a round of pool time")
+LEAST_LENGTH = gettext_noop("the pool's shortest lease length")
+NO_LENGTH = gettext_noop(
+    "--lengths: this pool cannot have leases of {lengths}; {bounds}; name others, or change the"
+    " pool's bounds"
+)
+
+# ---- what the runs of a pool's last days ignore ----
+
+LEFT_OUT = gettext_noop("A policy is left out: {why}.")
+LENGTHS_SKIPPED = gettext_noop(
+    "Lengths outside the pool's bounds are skipped: {lengths} s; {bounds}."
+)
+OLD_JOBS = gettext_noop(
+    "Jobs from before the run's start that had not ended, which are skipped: {count}."
+)
+OTHER_POLICY = gettext_noop(
+    "Rounds decided by another policy; the run uses the present policy: {count}."
+)
+OTHER_QUOTAS = gettext_noop(
+    "Quotas that began later or have an end; the run uses the present quotas: {count}."
+)
+NODES_AWAY = gettext_noop("Nodes that are not up, which offer no GPUs in the run: {count}.")
+WINDOWS = gettext_noop("Maintenance windows, which the run ignores: {count}.")
+CREDIT_LIMITS = gettext_noop("Tenants with a credit limit, which the run ignores: {count}.")
+QUARANTINED = gettext_noop("Jobs in quarantine, which are skipped: {count}.")
+GUESSED = gettext_noop("Jobs that have not ended, whose work is estimated: {count}.")
+SCALED = gettext_noop(
+    "Jobs whose deadline has fewer than 100 points, which the run takes as 100: {count}."
+)
+ON_DEMAND = gettext_noop("Rounds on demand, between two instants of the grid, are skipped.")
+
+# ---- how a job's files contradict its engine; instants of the wall clock ----
+
+OTHER_START = gettext_noop("it started at {at}; the engine: at {seen}")
+NO_START = gettext_noop("no start; the engine: it started at {seen}")
+OTHER_END = gettext_noop("it ended at {at}; the engine: at {seen}")
+ENDED_BUT_RUNS = gettext_noop("it ended; the engine: it runs")
+ENDED_AT_BUT_RUNS = gettext_noop("it ended at {at}; the engine: it runs")
+
+# ---- why an engine cannot use a file of a job ----
+
+USAGE_FILE = gettext_noop("usage.{rank}.json of lease {lease} {why}")
+METRICS_FILE = gettext_noop("metrics.json {why}")
+TOO_LONG = gettext_noop("is longer than {most} bytes")
+NOT_AS_DESCRIBED = gettext_noop("is not as described in {document}")
+OTHER_VERSION = gettext_noop("is not of version {version}")
+NO_JSON = gettext_noop("is no JSON")
+NO_OBJECT = gettext_noop("is not a JSON object")
+NO_OBJECT_OF_VERSION = gettext_noop("is not a JSON object of version {version}")
+OTHER_RANK = gettext_noop("belongs to another rank")
+TOO_MANY_ROWS = gettext_noop("has more than {most} rows")
+TOO_MANY_GPUS = gettext_noop("has more GPUs than its lease")
+NO_ORDER = gettext_noop("has rows out of order")
+UNEVEN_ROWS = gettext_noop("has rows with different numbers of GPUs")
+HIGH_MEAN = gettext_noop("has a mean above its peak")
+TOO_MANY_POINTS = gettext_noop("has more than {names} names or {points} points")
+NO_NUMBER = gettext_noop("has no whole number in {name}")
+NO_METRIC = gettext_noop("has no text in metric")
+NO_LIST = gettext_noop("has no list of at most {most} points")
+NO_POINT = gettext_noop("has a point that is not a whole number and a number")
+OTHER_METRIC = gettext_noop("is not for the metric of the job's criterion")
+FEWER_ITERATIONS = gettext_noop("counts fewer iterations, or less time, than before")
+FAST_ITERATIONS = gettext_noop("has iterations of less than a microsecond")
+MORE_TIME = gettext_noop("reports more time than its lease ran")
+LONG_SUSPENSION = gettext_noop("took longer to suspend than its lease ran")
+
+# ---- what an engine refuses; `error` is its own text ----
+
+NOT_DRAINED = gettext_noop("not drained there: {error}")
+NOT_RESUMED = gettext_noop("not resumed there: {error}")
+
+# ---- why a round cannot be decided again ----
+
+NOT_KEPT = gettext_noop("the bytes of round {number} are no longer kept")
+TOO_MANY_JOBS = gettext_noop("{count} jobs are more than the {most}")
+
+_OWN = [text for name, text in globals().items() if name.isupper() and isinstance(text, str)]
+STORED = StoredTexts([*WITH_VALUES, *_OWN])
