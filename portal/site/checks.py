@@ -204,7 +204,7 @@ def _origin_problems(origin: str) -> Iterator[str]:
     elif "*" in origin:
         yield f"{name}: forms of any host would pass; name the origins"
     elif not parts.hostname or parts.path or parts.query or parts.fragment:
-        yield f"{name}: not an origin; write only https:// and the host"
+        yield f"{name}: not an origin; use only https:// and the host"
 
 
 def _address_problems(databases: dict[str, Any]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def check_new_password(person: User, request: NewPassword) -> None:
     if len(request.new_password) > PASSWORD_MAX:
         errors.add(
             "new_password",
-            _("Write at most {most} characters.").format(most=number(PASSWORD_MAX)),
+            _("Enter at most {most} characters.").format(most=number(PASSWORD_MAX)),
         )
     elif "\x00" in request.new_password:
         errors.add("new_password", _("It has a character that log-in forms reject."))

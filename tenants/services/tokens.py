@@ -45,7 +45,7 @@ def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scop
         errors.add(
             "scopes",
             _("Choose at least one."),
-            _("A list of: {known}.").format(known=", ".join(known)),
+            _("Allowed: {known}.").format(known=", ".join(known)),
         )
         return ()
     return tuple(map(Scope, wanted))

@@ -298,7 +298,7 @@ def _pairs(field: str, text: str, errors: list[FieldError]) -> dict[str, str]:
         name, equals, value = line.partition("=")
         place = f"{field}." + _("Line {number}").format(number=number)
         if not equals:
-            errors.append(FieldError(place, _("has no ="), _("Write one NAME=value per line.")))
+            errors.append(FieldError(place, _("has no ="), _("Enter one NAME=value per line.")))
         elif name.strip() in variables:
             reason = _("sets {name} again").format(name=name.strip()[:80])
             errors.append(FieldError(place, reason, _("Keep one of the two.")))

@@ -97,7 +97,7 @@ def _start_text(logged: LoggedEvent) -> str:
     if not logged.hold.has_waited:
         text = _("and its program started {later}.")
     elif logged.arrives:
-        text = _("and started {later}, when it had stopped elsewhere.")
+        text = _("and started {later}, when the job had stopped on its former GPUs.")
     return text.format(later=later)
 
 
@@ -108,7 +108,7 @@ def _unstarted_text(logged: LoggedEvent) -> str:
     if lease.state != Lease.State.WAITING:
         return _("and its program has not started yet.")
     if logged.arrives:
-        return _("and starts once it has stopped.")
+        return _("and starts once the job has stopped on its former GPUs.")
     return _("and starts once the jobs before it have stopped.")
 
 

@@ -75,7 +75,9 @@ MEANINGS = {
         "No borrowed GPU-hour costs more than its value to the job"
     ),
     P.ENVY_FREE: gettext_noop("No tenant prefers another's share"),
-    P.SHARING_INCENTIVE: gettext_noop("No tenant does worse than with its own part of the pool"),
+    P.SHARING_INCENTIVE: gettext_noop(
+        "No tenant does worse than with a split of the pool by weight"
+    ),
     P.PARETO: gettext_noop("No tenant could do better without a loss to another"),
     P.OVERSTATING: gettext_noop("Overstating speeds does not pay"),
     P.UNDERSTATING: gettext_noop("Understating speeds does not pay"),

@@ -160,7 +160,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a form origin with a path": (
         {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid/login/"},
         (
-            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; write only"
+            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; use only"
             " https:// and the host"
         ),
     ),

@@ -75,7 +75,7 @@ class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["quota", "equal"],
         Meta(
             description="Divisor of a tenant's dominant share: its quotas of all GPU types"
-            " (quota), or equal for all tenants (equal)."
+            " (quota), or the same for all tenants (equal)."
         ),
     ] = "quota"
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
