@@ -165,7 +165,7 @@ class CertificatePanel:
 
     @property
     def broken_text(self) -> str:
-        """Return that promises are broken; empty if none is."""
+        """Return how many promises are broken, as a sentence; empty if none is."""
         count = self.broken
         if not count:
             return ""

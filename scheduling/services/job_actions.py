@@ -1,4 +1,4 @@
-"""Actions on many jobs at once: each job by itself, with a result for each."""
+"""Actions on many jobs at once: each job separately, with a result for each."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -120,7 +120,7 @@ def open_session(*, job: Job, user: User, now: datetime) -> SessionLink:
 
 
 def enter_session(*, host: str, code: str, now: datetime) -> str | None:
-    """Exchange a code for a token of the session on `host`, once; None if it is not good there."""
+    """Exchange a code, once, for a token of the session on `host`; None if it is invalid there."""
     uid = session_job(host)
     with site_scope():
         held = SessionCode.objects.select_for_update(of=("self",)).select_related("job", "user")

@@ -112,7 +112,7 @@ class FieldErrors:
             raise self.as_error(order)
 
     def as_error(self, order: Sequence[str] = ()) -> InvalidInputError:
-        """Return the collected errors as an exception, sorted by `order`; others come last."""
+        """Return the collected errors as an exception, by `order`; other fields come last."""
         places: Mapping[str, int] = {name: place for place, name in enumerate(order)}
         last = len(places)
         return InvalidInputError(

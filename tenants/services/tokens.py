@@ -1,4 +1,4 @@
-"""API tokens, made and revoked by their person, on a page or over REST, and audited.
+"""API tokens, made and revoked by their owner, on a page or over REST, and audited.
 
 No record has the secret: the caller shows it once.
 """

@@ -35,7 +35,7 @@ _AFTER_START = {
 class LogLine:
     """A line: a shape, a bold start, the rest, and its round.
 
-    `times`: the number of equal renewals that it summarizes. `why`: the reason for which the job
+    `times`: the number of equal renewals that it summarises. `why`: the reason for which the job
     had waited. `hit`: the job lost its GPUs. `job`: another job of the event; `rule`, `note`: the
     rule, and the numbers that it compared.
     """

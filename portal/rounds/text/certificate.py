@@ -123,7 +123,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
 
 
 def _alarm(view: RoundView, seen: CertificateView | None) -> str:
-    """Return that the certificate is missing, or differs when computed again."""
+    """Return a warning about a missing or differing certificate; empty if it is sound."""
     if view.damages or (view.decision is not None and view.decision.again is False):
         return _(UNVERIFIED)
     return _("It could not be certified.") if seen is not None and seen.failure else ""
@@ -150,7 +150,10 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 
 
 def _measured_again(is_same: bool | None) -> str:
-    """Return that the certificate is the same when it is measured again, None if it was not."""
+    """Return how the certificate was measured, and whether a second measurement agrees.
+
+    `is_same` is None if it was not measured again.
+    """
     if is_same:
         return _(
             "Measured independently of the policy when the round was decided, and again when you"

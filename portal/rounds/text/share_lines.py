@@ -1,4 +1,4 @@
-"""A certificate's sentences on shares: envy, each tenant's own part, equality and efficiency."""
+"""A certificate's sentences on shares: envy, splits by weight, equality and efficiency."""
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -39,7 +39,7 @@ def envy_sentence(row: CertificateItemView) -> str:
 
 
 def _pairs(row: CertificateItemView) -> str:
-    """Return how many pairs envy, if they are several."""
+    """Return in how many pairs a tenant envies another; empty for a single pair."""
     if row.count == 1:
         return ""
     text = _("This applies to {count} of {checked} pairs.")
@@ -47,7 +47,7 @@ def _pairs(row: CertificateItemView) -> str:
 
 
 def own_part_sentence(row: CertificateItemView) -> str:
-    """Return the least throughput in proportion to a tenant's own part of the pool."""
+    """Return the least throughput, relative to a split of the pool by weight."""
     if row.worst is None:
         return ""
     who, times = name_of(row.tenant), thousands(row.worst, 2)

@@ -19,7 +19,7 @@ def throughput_rows(seen: CertificateView | None) -> list[dict[str, Any]]:
 
 
 def throughput_title(seen: CertificateView) -> str:
-    """Return whether each tenant does at least as well as on its own part."""
+    """Return whether each tenant does at least as well as with a split by weight."""
     rows = [row for row in seen.rows if row.ideal is not None]
     less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
     if less:

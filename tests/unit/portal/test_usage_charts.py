@@ -90,12 +90,14 @@ def gpu_texts(gpus: int, some: int) -> list[str]:
     return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]
 
 
+HIGHEST = "Dotted: the highest samples."
+
+
 class TestGpuTexts:
     def test_are_singular_for_one_gpu(self) -> None:
         assert gpu_texts(1, 1) == [
             "The share of time in which a kernel ran on the GPU. Dotted: the lowest samples.",
-            "Memory used on the job's GPU. Dotted: the highest samples."
-            " The memory of a GPU: 78 GiB.",
+            f"Memory used on the job's GPU. {HIGHEST} The memory of a GPU: 78 GiB.",
         ]
 
     def test_name_number_of_reporting_gpus(self) -> None:

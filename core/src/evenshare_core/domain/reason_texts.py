@@ -304,7 +304,7 @@ NONE_WOULD_DO: dict[str, str] = {
     DeadlineLimit.SIZE: "No deadline is feasible on the present pool.",
     DeadlineLimit.QUOTA: "No deadline is feasible with the present quota.",
 }
-# The reason why a lease has no GPU utilization.
+# The reason why a lease has no GPU utilisation.
 GPU_STATES: dict[str, str] = {
     "absent": "nvidia-smi is not installed on its node",
     "failed": "nvidia-smi failed on its node and is no longer called",
