@@ -250,7 +250,7 @@ class Instant:
 
     @property
     def title(self) -> str:
-        """Return the time in the viewer's zone and UTC; of another clock, both clocks."""
+        """Return the time in the viewer's zone and UTC; for another clock, on both clocks."""
         if self.is_wall:
             return hover_text(self.pool)
         return self._clocks("" if self.wall is None else hover_text(self.wall))

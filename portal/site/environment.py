@@ -49,7 +49,7 @@ def fields(name: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         # The error does not quote the value, which may contain a password.
-        raise SettingError(f'{name} must be a JSON object, as {{"bucket_name": "rounds"}}')
+        raise SettingError(f'{name} must be a JSON object, such as {{"bucket_name": "rounds"}}')
     return value
 
 

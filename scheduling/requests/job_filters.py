@@ -82,7 +82,7 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
 
 
 def refuse_active(query: JobQuery, errors: FieldErrors, *, has_ended: bool) -> JobQuery:
-    """Return the query; newest first, with an error, if it sorts jobs that have not ended."""
+    """Return the query; add an error and sort newest first if it sorts jobs that run or wait."""
     if has_ended or not query.is_by_value:
         return query
     errors.add("sort", _("orders ended jobs only"), _("Choose a state of ended jobs, or no state."))

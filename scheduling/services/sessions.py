@@ -135,7 +135,7 @@ def enter_session(*, host: str, code: str, now: datetime) -> str | None:
 
 
 def find_target(*, host: str, token: str) -> SessionTarget | None:
-    """Return the server of the session on `host`; None if the token may not open it, or not now."""
+    """Return the server of the session on `host`; None if the token may not open it now."""
     uid = session_job(host)
     try:
         said = signing.loads(token, salt=_SALT, max_age=TOKEN_S)

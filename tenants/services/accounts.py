@@ -60,7 +60,7 @@ def check_new_password(person: User, request: NewPassword) -> None:
 
 
 def choose_language(person: User, language: str) -> None:
-    """Keep the language of a person's pages: a code, as `de`; empty: the browser's."""
+    """Keep the language of a person's pages: a code, such as `de`; empty: the browser's."""
     with site_scope():
         User.objects.filter(pk=person.pk).update(language=language)
 

@@ -78,7 +78,7 @@ def plan_quotas(
     """Return the pool's quotas after `edits` from `since` on (pool time, not in the past).
 
     Raises:
-        InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
+        InvalidInputError: by field, such as `quotas[2].until` of the third edit, or on `since`.
     """
     if since < now:
         raise invalid("since", _(PAST))

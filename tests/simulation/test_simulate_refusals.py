@@ -150,7 +150,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("args", "says"),
         [
-            ((*ONE, "--start", "soon"), "--start is neither seconds nor an instant: 'soon'; write"),
+            ((*ONE, "--start", "soon"), "--start is neither seconds nor an instant: 'soon'; use"),
             ((*ONE, "--spread-penalty", "1"), "--spread-penalty: must be a share from 0 to"),
             ((*ONE, "--spread-penalty", "nan"), "--spread-penalty: must be a share"),
             ((*ONE, "--quotas", "nowhere"), "nowhere: No such file"),

@@ -1,6 +1,6 @@
 """The catalogue of texts for reasons, for pages, REST and the command line.
 
-An entry's id is its table and code, as `ENDINGS.moved`. `SupersededReason` contains its texts
+An entry's id is its table and code, such as `ENDINGS.moved`. `SupersededReason` contains its texts
 itself, because bundles contain them.
 """
 

@@ -82,7 +82,7 @@ class TableRow:
         try:
             return seconds(text, column) if text else None
         except UnfitError as error:
-            raise self.error(column, f"{error.reason}; use seconds, as 30 or 2.5") from None
+            raise self.error(column, f"{error.reason}; use seconds, such as 30 or 2.5") from None
 
 
 def read_table(
