@@ -27,8 +27,8 @@ class SweepRequest(JobRequest, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=800,
-            description="Indices such as 0-9, 0-99:10 or 1,4,7, one job each; %3 at the end: at most"
-            " 3 at once.",
+            description="Indices such as 0-9, 0-99:10 or 1,4,7, one job each; %3 at the end: at"
+            " most 3 at once.",
         ),
         Input(
             label="Array",
