@@ -69,7 +69,7 @@ def training() -> list[MetricPoint]:
 
 
 def real(points: list[MetricPoint], target: float, part: float) -> str:
-    """Return the error of the estimated stop of the example after this part of its run."""
+    """Return the error of the example's estimated stop after this part of the run."""
     stops_at = next(point.iteration for point in points if point.metric >= target)
     seen = [point for point in points if point.iteration <= part * stops_at]
     stop = estimate_stop(seen, StopCriterion(target, CAP))

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def filled() -> Any:
-    """Return a stage whose pool has posted prices for a year, with analyzed tables."""
+    """Return a stage whose pool has posted prices for a year, with analysed tables."""
     from scheduling.models import GpuType, PoolClock
     from tests.functional.pool_stage import settled_stage
 

@@ -1,4 +1,4 @@
-"""Benchmark of a tenant's verification of 100 rounds of the demo's size, from files."""
+"""Benchmark: a tenant verifies 100 rounds of the demo's size from files."""
 
 import hashlib
 import random

@@ -130,7 +130,7 @@ class AllowanceRequest(Request, frozen=True, kw_only=True):
         Input(
             label="Name",
             hint="Such as “2026-Q4”. The same name is posted only once.",
-            complaint=f"Write 1 to {NAME_MAX} letters, digits, spaces and . : @ + - _",
+            complaint=f"Use 1 to {NAME_MAX} letters, digits, spaces and . : @ + - _",
         ),
     ]
     reason: Annotated[

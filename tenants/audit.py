@@ -47,7 +47,7 @@ def write_audit(
     if not connection.in_atomic_block:
         raise RuntimeError("an audit record must be in the transaction of its change")
     if len(reason) > REASON_MAX:
-        raise invalid("reason", _("Write at most {most} characters.").format(most=REASON_MAX))
+        raise invalid("reason", _("Enter at most {most} characters.").format(most=REASON_MAX))
     return AuditRecord.objects.create(
         actor=actor.user,
         action=action,

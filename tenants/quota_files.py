@@ -194,7 +194,7 @@ def _mapping(node: Any, lines: Sequence[int], errors: list[FieldError]) -> dict[
 
 
 def _line(number: int, row: Mapping[str, str], errors: list[FieldError]) -> QuotaLine | None:
-    """Return the row's quota; None if it has errors, which are added."""
+    """Return the row's quota; None if the row has errors, which are added to `errors`."""
     before = len(errors)
     cells = {name: row.get(name, "").strip() for name in COLUMNS}
 

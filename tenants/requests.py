@@ -21,7 +21,7 @@ SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
 SITE_ROLE_COMPLAINT = gettext_noop("Choose one of the roles.")
 ROLE_COMPLAINT = gettext_noop("Choose viewer, member or manager.")
 NOBODY = gettext_noop("There is no such person. Create the person first.")
-INITIALS_COMPLAINT = gettext_noop("Write one or two letters or digits.")
+INITIALS_COMPLAINT = gettext_noop("Enter one or two letters or digits.")
 
 Reason: TypeAlias = Annotated[
     str, Meta(max_length=REASON_MAX, description="Why, for the audit log."), Input(label="Reason")
@@ -58,7 +58,7 @@ class TenantRequest(Request, frozen=True, kw_only=True):
     name: Annotated[
         str,
         Meta(min_length=1, max_length=120, description="Its display name."),
-        Input(label="Name", hint="Display name.", complaint="Write 1 to 120 characters."),
+        Input(label="Name", hint="Display name.", complaint="Enter 1 to 120 characters."),
     ]
     initials: Annotated[
         str,
@@ -147,7 +147,11 @@ class InvitationRequest(RoleRequest, frozen=True, kw_only=True):
     note: Annotated[
         str,
         Meta(max_length=100, description="Whom it is for, shown in the list."),
-        Input(label="Note", hint="Whom it is for.", complaint="Write at most 100 characters."),
+        Input(
+            label="Note",
+            hint="The person who gets the link.",
+            complaint="Enter at most 100 characters.",
+        ),
     ] = ""
 
 
@@ -173,12 +177,14 @@ class QuotaTermsRequest(Request, frozen=True, kw_only=True):
     gpus: Annotated[
         GpuCount | None,
         Meta(description="GPUs of the quota; null ends it."),
-        Input(advice="Write null to end the quota."),
+        Input(advice="Use null to end the quota."),
     ]
     mode: Annotated[
         str,
         Meta(description="Whether it is lent while it is idle, and whether its tenant borrows."),
-        Input(choices=MODES, complaint="is not a mode", advice=f"One of {', '.join(MODES)}."),
+        Input(
+            choices=MODES, complaint="is not a mode", advice=f"Choose one of {', '.join(MODES)}."
+        ),
     ] = Mode.LEND_AND_BORROW.value
     borrow_limit: Annotated[
         GpuCount | None, Meta(description="Most GPUs that the tenant may borrow; null: no limit.")

@@ -47,7 +47,7 @@ class JsonShape(Protocol):
 
 @dataclass(frozen=True)
 class Typed:
-    """A value of one of several types, by their names in jsonpath."""
+    """A value of one of several types; `types` has their names in jsonpath."""
 
     types: tuple[str, ...]
 

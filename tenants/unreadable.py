@@ -17,7 +17,7 @@ LISTENERS: list[Listener] = []
 def note_unreadable(what: str, rows: Mapping[str, str]) -> None:
     """Note unreadable rows; `rows`: id -> reason. If `rows` is empty, nothing is noted.
 
-    `what`: a constant that names the kind of row, as "value of a job"; it labels a metric.
+    `what`: a constant that names the kind of row, such as "value of a job"; it labels a metric.
     """
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""A pytest plugin that sets the numbers of Hypothesis examples and of repairs of plans.
+"""A pytest plugin that sets the numbers of Hypothesis examples and of plan repairs.
 
 `make test` runs with the profile `quick`, `make test-rest` with `ci`, `make soak` with `soak`. The
 first two draw the same examples each time; `soak` draws others. A property whose examples take a

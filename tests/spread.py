@@ -54,7 +54,7 @@ TOGETHER = (
     "tests/integration/test_slurm_users_hostile.py",
     "tests/integration/test_slurm_users_settings.py",
 )
-# Each test of these files is long enough to be sent by itself.
+# Each test of these files is long enough to be sent separately.
 APART = (
     "tests/functional/test_api_schema.py",
     "tests/functional/test_extreme_inputs.py",

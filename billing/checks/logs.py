@@ -57,7 +57,7 @@ def transfers_as_logged() -> CheckReport:
 
 
 def transfer_faults(origin: str, first: int, count: int) -> list[LogFault]:
-    """Return the faults of the transfers of `count` entries of a book's log, starting at `first`.
+    """Return the faults in the transfers of a book's log, for `count` entries from `first` on.
 
     If these are the last entries, also return transfers that are missing in the log.
     """

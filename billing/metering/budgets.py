@@ -16,7 +16,7 @@ Charge = tuple[int, datetime, int]  # borrower, hour, micro-credits
 
 
 def replace_reserved(book: Book, closed: Sequence[ClosedTerm]) -> None:
-    """Replace the worst case that a round reserved for each term by its cost."""
+    """Replace the amount that a round reserved for each term with the cost of the term."""
     priced = {
         (term.lease, term.term): (term.tenant, term.amount_micro)
         for term in closed

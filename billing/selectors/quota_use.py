@@ -27,7 +27,7 @@ GpuHours = Annotated[Decimal, formatted_as("{:.6f}".format, type="string")]
 
 
 class QuotaUseItem(Answer, frozen=True):
-    """The use of a quota of a type, in GPU-hours: quota is the sum of the others."""
+    """The use of a quota of a type, in GPU-hours: `quota` is the sum of the other fields."""
 
     gpu_type: str
     quota_gpu_h: GpuHours

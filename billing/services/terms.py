@@ -64,7 +64,7 @@ def require_book(slug: str) -> Book:
         raise invalid(
             "book",
             _("is not a book"),
-            _("One of {known}.").format(known=known) if known else "",
+            _("Choose one of {known}.").format(known=known) if known else "",
             "unknown",
         )
     return book

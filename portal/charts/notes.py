@@ -170,7 +170,7 @@ class CertificatePanel:
 
     @property
     def broken_text(self) -> str:
-        """Return that promises are broken; empty if none is."""
+        """Return how many promises are broken, as a sentence; empty if none is."""
         count = self.broken
         if not count:
             return ""
@@ -255,7 +255,7 @@ class Instant:
 
     @property
     def title(self) -> str:
-        """Return the time in the viewer's zone and UTC; of another clock, both clocks."""
+        """Return the time in the viewer's zone and UTC; for another clock, on both clocks."""
         if self.is_wall:
             return hover_text(self.pool)
         return self._clocks("" if self.wall is None else hover_text(self.wall))

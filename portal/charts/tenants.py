@@ -27,7 +27,7 @@ class TenantBadge:
 
     @property
     def css(self) -> str:
-        """Return the CSS class of hue and pattern: t0..t15, or tx for the others."""
+        """Return the CSS class of hue and pattern: t0..t15, or tx for all other tenants."""
         return "tx" if self.index == OTHERS else f"t{self.index}"
 
     @property

@@ -155,7 +155,11 @@ _UNFAIR_HOURS = SimulationMetric(
     0.001,
 )
 _DEFICIT = SimulationMetric(
-    "tenant_deficit", gettext_noop("Fair share not received in its hour"), write_share, -1, 0.001
+    "tenant_deficit",
+    gettext_noop("Fair share not received within the hour"),
+    write_share,
+    -1,
+    0.001,
 )
 QUEUE_TIME = SimulationMetric("avg_queue_s", gettext_noop("Average queue time"), write_time, -1)
 JCT = SimulationMetric(
@@ -170,7 +174,7 @@ REPLAY_METRICS = (
     SimulationMetric("ended", gettext_noop("Jobs ended"), write_count, 1, of="jobs"),
     SimulationMetric("never_ending", gettext_noop("Jobs that never end"), write_count, -1),
     QUEUE_TIME,
-    SimulationMetric("p95_queue_s", gettext_noop("Longest of 95 % of queue times"), write_time, -1),
+    SimulationMetric("p95_queue_s", gettext_noop("95th percentile of queue times"), write_time, -1),
     JCT,
     SimulationMetric(
         "deadlines_met", gettext_noop("Deadlines met"), write_count, 1, of="deadlines"

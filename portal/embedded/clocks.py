@@ -1,4 +1,4 @@
-"""Detection of jumps of the wall clock and of sleeps between two readings of a machine's clocks.
+"""Detects clock jumps and sleeps between two readings of a machine's clocks.
 
 Standard library only: workers use it (`portal.site.worker_heartbeat`).
 """

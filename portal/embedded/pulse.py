@@ -38,7 +38,7 @@ WORK_S = 0.1
 
 
 def touch(run: Path, name: str) -> None:
-    """Give a sign of life of the worker of the queue `name`, or of beat."""
+    """Record a sign of life from the worker of queue `name`, or from beat."""
     heartbeat.touch(run, f"pulse-{name}")
 
 

@@ -222,7 +222,7 @@ class Tree:
         ]
 
     def _web_spec(self, name: str) -> Spec:
-        """Return the spec of a web process; all accept from one socket, independently."""
+        """Return the spec of a web process; all web processes accept from one socket."""
         number = self._listener.fileno()
         return Spec(
             name,

@@ -133,7 +133,7 @@ def _leases(pool: PoolFacts, so_far: PoolSoFar) -> Stat:
         ngettext("lease", "leases", so_far.leases),
         (
             LineItem(_("leases"), thousands(so_far.leases)),
-            LineItem(_("renewals of them"), thousands(renewals)),
+            LineItem(_("of these, renewals"), thousands(renewals)),
         ),
         LineItem(_("terms"), thousands(so_far.terms)),
         Note(
@@ -209,7 +209,7 @@ def _cluster_stop(pool: str) -> TourStop:
             " checkpoint, stop and resume on other nodes."
         ),
         "operator",
-        _("Its nodes"),
+        _("Nodes of the cluster"),
         reverse("pool", args=[pool]),
     )
 
@@ -222,7 +222,7 @@ def _bidding_stop(pool: str) -> TourStop:
             " rises, low bids are refused and see the price that they need, and lenders earn."
         ),
         "operator",
-        _("Its prices"),
+        _("Prices of the pool"),
         reverse("prices", args=[pool]),
     )
 

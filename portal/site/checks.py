@@ -204,7 +204,7 @@ def _origin_problems(origin: str) -> Iterator[str]:
     elif "*" in origin:
         yield f"{name}: forms of any host would pass; name the origins"
     elif not parts.hostname or parts.path or parts.query or parts.fragment:
-        yield f"{name}: not an origin; write only https:// and the host"
+        yield f"{name}: not an origin; use only https:// and the host"
 
 
 def _address_problems(databases: dict[str, Any]) -> Iterator[str]:
@@ -337,7 +337,7 @@ def _role_problems(owner: str) -> Iterator[str]:
     ((role, superuser, bypass, makes, owned, member, creates),) = _rows(
         "SELECT rolname, rolsuper, rolbypassrls, rolcreaterole OR rolcreatedb,"
         " (SELECT min(relname) FROM pg_class WHERE relowner = me.oid),"
-        # A process without the owner's URL may not know the owner.
+        # A process without the owner's URL might not know the owner.
         " COALESCE((SELECT bool_or(pg_has_role(me.oid, oid, 'MEMBER')) FROM pg_roles"
         "   WHERE rolname = %s AND oid <> me.oid), false),"
         " has_schema_privilege(me.oid, 'public', 'CREATE')"

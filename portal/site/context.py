@@ -153,6 +153,6 @@ def recompute_command(request: HttpRequest) -> str:
 def verify_last_command(facts: PoolFacts) -> str:
     """Return the command that verifies the pool's last rounds on the user's machine, if any exist.
 
-    It names no round: the very last one may not be sealed yet.
+    It names no round: the very last one might not be sealed yet.
     """
     return "" if facts.number is None else f"evenshare round verify --last 10 --pool {facts.name}"

@@ -49,7 +49,7 @@ def fields(name: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         # The error does not quote the value, which may contain a password.
-        raise SettingError(f'{name} must be a JSON object, as {{"bucket_name": "rounds"}}')
+        raise SettingError(f'{name} must be a JSON object, such as {{"bucket_name": "rounds"}}')
     return value
 
 
@@ -121,7 +121,7 @@ def issuer(name: str, value: str, *, production: bool) -> str:
 
 
 def port_range(name: str, value: str) -> range:
-    """Return the ports of `first-last`; none below 1024."""
+    """Return the ports of `first-last`, from 1024 on."""
     first, _, last = value.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) < 65536):
         raise SettingError(f"{name} must be two ports such as 42000-42999, not {value!r}")

@@ -155,7 +155,7 @@ def tick_age_s(pool: PoolVitals) -> float:
 
 
 def round_age_s(pool: PoolVitals) -> float:
-    """Return the wall seconds since the last checked instant; of a new pool, its age."""
+    """Return the wall seconds since the last checked instant; for a new pool, its age."""
     return silent_s(pool.clock, pool.wall, pool.checked_at)
 
 

@@ -53,7 +53,7 @@ class Envelope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A request for a line, as far as it can be recognized before Django."""
+    """A request for a line, as far as it can be recognised before Django."""
 
     pool: str
     session: str
@@ -74,7 +74,7 @@ class SentLine:
 
 
 class Polls:
-    """Answers polls; Django answers the others."""
+    """Answers polls; Django answers all other requests."""
 
     def __init__(self, board: PollBoard | None = None) -> None:
         self.board = board or PollBoard()

@@ -167,7 +167,7 @@ class DayNamesShow(Shown, SchedulingView):
 def _day(text: str) -> date | None:
     if not text:
         return None
-    wrong = bad_field("day", "is not a day", "Write it as 2026-11-25.")
+    wrong = bad_field("day", "is not a day", "Use a day such as 2026-11-25.")
     if not _DAY.fullmatch(text):
         raise wrong
     try:

@@ -30,7 +30,7 @@ class JobActions(SchedulingView):
 
     @described("job_act", JobActionRequest, JobActionsDone)
     def post(self, request: Request) -> Response:
-        """Act on up to 1,000 jobs, each by itself, with a result for each. Repeating is harmless.
+        """Act on up to 1,000 jobs, each separately, with a result for each. Repeating is harmless.
 
         A job that you may not see is refused like one that does not exist.
         """

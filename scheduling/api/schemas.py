@@ -39,7 +39,7 @@ UNTIL = query("until", "End (exclusive), RFC 3339, pool time.")
 FILTERS = (
     query("q", "A part of the name, in any letter case."),
     query("submitter", "A login name, or `me`."),
-    query("since", "First day or time of the submission, pool time, as 2026-12-01."),
+    query("since", "First day or time of the submission, pool time, such as 2026-12-01."),
     query("until", "Last day (inclusive), or time (exclusive), of the submission."),
     query("exit_code", "The exit code.", OpenApiTypes.INT),
     query("tag", "Tags that a job must have, separated by commas."),

@@ -12,7 +12,7 @@ from tenants.selectors.credit import USED_UP, budgets_in
 
 
 def announce_budgets(pool_now: Mapping[str, datetime], *, now: datetime) -> int:
-    """Make messages of budgets by their present use; return the number of messages.
+    """Announce budgets whose use has reached a step; return the number of messages.
 
     Each step of a budget in a period is announced once, and again if the budget's amount changes.
     `pool_now`: pool time by book. A query for each such budget.

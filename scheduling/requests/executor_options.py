@@ -41,7 +41,7 @@ def parse_executor_options(written: str) -> dict[str, Any]:
 def read_executor_options(value: object, errors: FieldErrors) -> dict[str, Any]:
     """Return a JSON object in the form that a pool stores; decimals become floats."""
     if not isinstance(value, dict):
-        errors.add(FIELD, _("must be an object"), _('Write {"name": value}.'))
+        errors.add(FIELD, _("must be an object"), _('Use {"name": value}.'))
         return {}
     if _is_deep(value, DEPTH_MAX):
         errors.add(FIELD, _(TOO_DEEP).format(most=DEPTH_MAX))

@@ -36,10 +36,10 @@ CLASSES = (
 AHEAD_MAX = timedelta(weeks=4)
 TEXT_MAX = 40
 DEADLINE_HINT = gettext_noop(
-    "Write a duration such as 2h30m or 5400, or a time such as 2026-12-01T00:00:00Z."
+    "Enter a duration such as 2h30m or 5400, or a time such as 2026-12-01T00:00:00Z."
 )
-STEPS_HINT = gettext_noop('Write percent:points, such as "100:100 110:80 120:50 150:20".')
-STOP_HINT = gettext_noop("Write a metric, >= or <= and a number, such as accuracy>=0.93.")
+STEPS_HINT = gettext_noop('Enter percent:points, such as "100:100 110:80 120:50 150:20".')
+STOP_HINT = gettext_noop("Enter a metric, >= or <= and a number, such as accuracy>=0.93.")
 RULES = {">=": "at_least", "<=": "at_most"}
 _SIGNS = {rule: sign for sign, rule in RULES.items()}
 
@@ -73,7 +73,7 @@ def read_job_class(given: Mapping[str, object], errors: FieldErrors) -> str | No
         errors.add(
             "job_class",
             _("is not one of the choices"),
-            _("One of {classes}.").format(classes=", ".join(CLASSES)),
+            _("Choose one of {classes}.").format(classes=", ".join(CLASSES)),
         )
         return None
     if has_deadline and not DeadlineClass(value).has_deadline:
@@ -136,7 +136,7 @@ def check_deadline(
     if at is None:
         return
     if at <= now:
-        hint = _("The pool's clock reads {now:%Y-%m-%dT%H:%M:%SZ}: write a later one.").format(
+        hint = _("The pool's clock reads {now:%Y-%m-%dT%H:%M:%SZ}: enter a later time.").format(
             now=now
         )
         errors.add("deadline", _("is over already"), hint, "out_of_range")
@@ -145,7 +145,7 @@ def check_deadline(
     last = dated_steps(to_us(now), to_us(at), kind, parsed_steps(steps))[-1]
     if last.by_us > to_us(now + AHEAD_MAX):
         is_deadline = last.by_us == to_us(at)
-        hint = _("Rounds plan at most four weeks ahead: write an earlier one.")
+        hint = _("Rounds plan at most four weeks ahead: enter an earlier time.")
         errors.add(
             "deadline",
             _("is more than four weeks ahead")

@@ -19,7 +19,7 @@ SORTS = (NEWEST, OLDEST, *BY_VALUE)
 # In the order of a link.
 NAMES = ("q", "submitter", "since", "until", "exit_code", "tag", "sort")
 EXIT_CODES = 2**31
-TIME_HINT = gettext_noop("Write a day such as 2026-12-01, or a time such as 2026-12-01T08:00:00Z.")
+TIME_HINT = gettext_noop("Enter a day such as 2026-12-01, or a time such as 2026-12-01T08:00:00Z.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
     sort = asked["sort"].lower() or NEWEST
     if sort not in SORTS:
         errors.add(
-            "sort", _("is not a valid choice"), _("One of {sorts}.").format(sorts=", ".join(SORTS))
+            "sort",
+            _("is not a valid choice"),
+            _("Choose one of {sorts}.").format(sorts=", ".join(SORTS)),
         )
         sort = NEWEST
     query = JobQuery(
@@ -80,7 +82,7 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
 
 
 def refuse_active(query: JobQuery, errors: FieldErrors, *, has_ended: bool) -> JobQuery:
-    """Return the query; newest first, with an error, if it sorts jobs that have not ended."""
+    """Return the query; add an error and sort newest first if it sorts jobs that run or wait."""
     if has_ended or not query.is_by_value:
         return query
     errors.add("sort", _("orders ended jobs only"), _("Choose a state of ended jobs, or no state."))

@@ -9,7 +9,7 @@ from tenants.input.errors import FieldErrors
 from tenants.language import gettext_noop
 
 NEEDS_MAX = 20
-NEEDS_HINT = gettext_noop("Write ids of jobs or sweeps of your tenant.")
+NEEDS_HINT = gettext_noop("Enter ids of jobs or sweeps of your tenant.")
 
 
 def read_needs(name: str) -> Callable[[Mapping[str, object], FieldErrors], tuple[str, ...]]:

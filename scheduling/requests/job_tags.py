@@ -21,7 +21,7 @@ def read_tags_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[s
     if isinstance(value, str):
         value = split_tags(value)
     if not isinstance(value, list | tuple):
-        errors.add("tags", _("must be a list of texts"), _('Write ["a", "b"].'))
+        errors.add("tags", _("must be a list of texts"), _('Use ["a", "b"].'))
         return ()
     return read_tags(value, errors)
 

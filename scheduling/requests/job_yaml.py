@@ -97,13 +97,13 @@ class _YamlReader:
         if isinstance(opening, yaml.ScalarEvent) and opening.value in ("", "null", "~"):
             return YamlSpec({})
         if not isinstance(opening, yaml.MappingStartEvent):
-            raise self._refused(opening, "Write one field per line, such as gpus: 2.")
+            raise self._refused(opening, "Use one field per line, such as gpus: 2.")
         lines: dict[str, int] = {}
         values = self._mapping(1, lines=lines)
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise self._refused(after, "Write one job: a second document starts here.")
+            raise self._refused(after, "Submit one job: a second document starts here.")
         return YamlSpec(values, lines)
 
     def _next(self) -> Any:
@@ -116,7 +116,7 @@ class _YamlReader:
                 event, "Anchors and aliases (& and *) are not accepted: write the value out."
             )
         if getattr(event, "tag", None):
-            raise self._refused(event, "Tags (!) are not accepted: write only the value.")
+            raise self._refused(event, "Tags (!) are not accepted: use only the value.")
         return event
 
     def _mapping(

@@ -44,7 +44,7 @@ class NodeRequest(Request, frozen=True, kw_only=True):
     gpus: Annotated[
         int,
         Meta(ge=1, le=GPUS_MAX, description="Number of GPUs."),
-        Input(label="GPUs", complaint=f"Write 1 to {GPUS_MAX:,}."),
+        Input(label="GPUs", complaint=f"Enter 1 to {GPUS_MAX:,}."),
     ]
     cpus: Annotated[
         int,

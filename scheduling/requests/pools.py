@@ -24,14 +24,14 @@ BASE_MAX, THETA_MAX = Decimal(COUNT_MAX), Decimal(999)
 SURCHARGE_CAP_MAX, STEP_LEAST, STEP_MAX = Decimal(999), Decimal("0.1"), Decimal(100)
 NO_SUCH_TYPE = gettext_noop("The pool has no GPUs of this type.")
 PRICE_FIELDS = ("base", "theta", "surcharge_cap", "surcharge_step")
-PRICES_HINT = gettext_noop('Write {"v100": {"base": "1.000000", "theta": "2.000"}}.')
+PRICES_HINT = gettext_noop('Use {"v100": {"base": "1.000000", "theta": "2.000"}}.')
 
 
 def _read_options(given: Mapping[str, object], errors: FieldErrors) -> dict[str, Any]:
     """Read a policy's options by name; the policy checks their values."""
     value = given.get("options", {})
     if not isinstance(value, dict):
-        errors.add("options", _("must be an object"), _('Write {"name": value}.'))
+        errors.add("options", _("must be an object"), _('Use {"name": value}.'))
         return {}
     read = {}
     for name, item in list(value.items())[:OPTIONS_MAX]:
@@ -95,7 +95,7 @@ def _read_base(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
         return value
     errors.add(
         "base",
-        _("Write 0 to {most} credits, with at most six decimals.").format(most=number(BASE_MAX)),
+        _("Enter 0 to {most} credits, with at most six decimals.").format(most=number(BASE_MAX)),
     )
     return Decimal(0)
 
@@ -107,7 +107,7 @@ def _read_theta(given: Mapping[str, object], errors: FieldErrors) -> Decimal:
         return value
     errors.add(
         "theta",
-        _("Write more than 1 and at most {most}, with three decimals.").format(most=THETA_MAX),
+        _("Enter more than 1 and at most {most}, with three decimals.").format(most=THETA_MAX),
     )
     return Decimal(0)
 
@@ -120,7 +120,7 @@ def _read_cap(given: Mapping[str, object], errors: FieldErrors) -> Decimal | Non
         return value
     errors.add(
         "surcharge_cap",
-        _("Write 0 to {most}, with at most three decimals.").format(most=SURCHARGE_CAP_MAX),
+        _("Enter 0 to {most}, with at most three decimals.").format(most=SURCHARGE_CAP_MAX),
     )
     return None
 
@@ -133,7 +133,7 @@ def _read_step(given: Mapping[str, object], errors: FieldErrors) -> Decimal | No
         return value
     errors.add(
         "surcharge_step",
-        _("Write {least} to {most}, with at most one decimal.").format(
+        _("Enter {least} to {most}, with at most one decimal.").format(
             least=STEP_LEAST, most=STEP_MAX
         ),
     )

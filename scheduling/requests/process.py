@@ -14,7 +14,7 @@ KIB = 1024
 ARGUMENTS, ARGUMENT_BYTES, TOTAL_BYTES = 256, 32 * KIB, 256 * KIB
 TOTAL_TEXT = gettext_noop("is longer than {most} bytes in total")
 VARIABLES = 256
-COMMAND_HINT = gettext_noop('Write the program and its arguments: ["python", "train.py"].')
+COMMAND_HINT = gettext_noop('Use a list of the program and its arguments: ["python", "train.py"].')
 
 # Variables that control which code a program loads, or that the executor sets itself.
 DENIED_STARTS = (
@@ -63,7 +63,7 @@ def read_environment(given: Mapping[str, object], errors: FieldErrors) -> dict[s
     """Read variables for the job's process; refuse variables that change how programs load."""
     value = given.get("environment", {})
     if not isinstance(value, Mapping):
-        errors.add("environment", _("must be an object of strings"), _('Write {"SEED": "1"}.'))
+        errors.add("environment", _("must be an object of strings"), _('Use {"SEED": "1"}.'))
         return {}
     if len(value) > VARIABLES:
         errors.add(

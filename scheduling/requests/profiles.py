@@ -25,7 +25,7 @@ PRIORITY_MAX, TYPES_MAX = 1000, 64
 # No GPU is faster than another by this factor. A larger ratio shows that a unit is wrong.
 RATIO_MAX = 1000
 SPEEDS_HINT = gettext_noop(
-    'Write a speed for each GPU type that it can run on: {"k80": "1", "v100": "4.81"}.'
+    'Set a speed for each GPU type on which the jobs can run: {"k80": "1", "v100": "4.81"}.'
 )
 
 
@@ -47,7 +47,7 @@ def _read_speeds(given: Mapping[str, object], errors: FieldErrors) -> dict[str, 
         if not isinstance(kind, str) or not readers.SLUG.fullmatch(kind):
             errors.add(place, _("is not the name of a GPU type"), _(SPEEDS_HINT))
         elif (speed := _speed(text)) is None:
-            errors.add(place, _("must be a speed above 0"), _('Write a number, such as "4.81".'))
+            errors.add(place, _("must be a speed above 0"), _('Enter a number, such as "4.81".'))
         else:
             read[kind] = speed
     if read and max(read.values()) > RATIO_MAX * min(read.values()):

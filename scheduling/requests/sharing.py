@@ -41,7 +41,7 @@ class SharingRequest(Request, frozen=True, kw_only=True):
             label="Mode",
             choices=MODES,
             complaint="is not a mode",
-            advice=f"One of {', '.join(MODES)}.",
+            advice=f"Choose one of {', '.join(MODES)}.",
         ),
     ] = Mode.LEND_AND_BORROW.value
     borrow_limit: Annotated[
@@ -124,7 +124,7 @@ class OfferRequest(Request, frozen=True, kw_only=True):
     gpus: Annotated[
         int,
         Meta(ge=1, le=COUNT_MAX, description="Maximum number of idle GPUs to lend."),
-        Input(label="GPUs", hint="Lent while they are idle.", is_shown=True),
+        Input(label="GPUs", hint="GPUs that are lent while they are idle.", is_shown=True),
     ]
     floor_price: Annotated[
         Decimal,

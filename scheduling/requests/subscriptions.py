@@ -46,7 +46,7 @@ def _read_kinds(given: Mapping[str, object], errors: FieldErrors) -> tuple[str, 
         errors.add(
             "kinds",
             _("Choose at least one."),
-            _("A list of: {kinds}.").format(kinds=", ".join(KINDS)),
+            _("Allowed kinds: {kinds}.").format(kinds=", ".join(KINDS)),
         )
         return ()
     return tuple(dict.fromkeys(map(str, wanted)))

@@ -28,10 +28,10 @@ VALUE_LETTERS = 200
 INDEX = "index"
 INDEX_VARIABLE = "EVENSHARE_SWEEP_INDEX"
 
-ARRAY_HINT = gettext_noop("Write 0-9, 0-99:10 or 1,4,7; %3 at the end runs 3 at once.")
+ARRAY_HINT = gettext_noop("Enter 0-9, 0-99:10 or 1,4,7; %3 at the end runs 3 at once.")
 MATRIX_HINT = gettext_noop('List the values of each parameter: {"lr": ["0.1", "0.01"]}.')
 ROW_HINT = gettext_noop(
-    'Write a value for each parameter: {"lr": "0.1", "seed": "7"}, or lr=0.1,seed=7.'
+    'Set a value for each parameter: {"lr": "0.1", "seed": "7"}, or lr=0.1,seed=7.'
 )
 TOO_MANY = gettext_noop("makes more than {most} jobs")
 NOT_A_VALUE = gettext_noop("must be a number or a line of at most {most} characters")
@@ -243,7 +243,7 @@ def _values(name: str, items: object, errors: FieldErrors) -> tuple[str, ...]:
         errors.add(f"matrix.{name}[{index}]", _(NOT_A_VALUE).format(most=VALUE_LETTERS))
         return ()
     if len(set(read)) < len(read):
-        errors.add(f"matrix.{name}", _("has a value twice"), _("Write each value once."))
+        errors.add(f"matrix.{name}", _("has a value twice"), _("List each value once."))
     return read
 
 

@@ -27,12 +27,12 @@ class SweepRequest(JobRequest, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=800,
-            description="Indices as 0-9, 0-99:10 or 1,4,7: one job for each; %3 at the end runs at"
+            description="Indices such as 0-9, 0-99:10 or 1,4,7, one job each; %3 at the end: at"
             " most 3 at once.",
         ),
         Input(
             label="Array",
-            hint="Indices as 0-9, 0-99:10 or 1,4,7. %3 at the end: at most 3 at once.",
+            hint="Indices such as 0-9, 0-99:10 or 1,4,7. %3 at the end: at most 3 at once.",
             example="0-9%3",
             read=read_array_field,
         ),

@@ -101,7 +101,7 @@ def change_executor_options(
     options also find running leases, so `finds_by` may change while some exist.
 
     Raises:
-        InvalidInputError: by field, as `executor_options.partition`; on `executor_options`: they
+        InvalidInputError: by field, such as `executor_options.conf`; on `executor_options`: they
             changed after the actor saw them, or the executor is missing.
     """
     with operation(actor):

@@ -1,4 +1,4 @@
-"""Actions on many jobs at once: each job by itself, with a result for each."""
+"""Actions on many jobs at once: each job separately, with a result for each."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -81,9 +81,9 @@ def _cancel(acting: Acting) -> Done:
     before = acting.job.is_active and acting.job.cancel_asked_at is None
     job = cancel_job(job=acting.job, now=acting.now, releases_others=False)
     if not before:
-        text = _("Stops already.") if job.is_active else _("Has ended already.")
+        text = _("It is already stopping.") if job.is_active else _("It had already ended.")
         return Done(ActionOutcome.UNCHANGED, text)
-    text = _("Stops; it may save its state.") if job.is_active else _("Cancelled.")
+    text = _("It stops, and may save its state first.") if job.is_active else _("Cancelled.")
     return Done(ActionOutcome.DONE, text)
 
 
@@ -121,7 +121,9 @@ def _hold(acting: Acting) -> Done:
     if side is None:
         return _not_own()
     was_free = hold_job(job=acting.job, actor=acting.actor, side=side)
-    return Done(ActionOutcome.DONE, _("Held.")) if was_free else Done(SAME, _("Is held already."))
+    return (
+        Done(ActionOutcome.DONE, _("Held.")) if was_free else Done(SAME, _("It is already held."))
+    )
 
 
 def _release(acting: Acting) -> Done:
@@ -129,7 +131,9 @@ def _release(acting: Acting) -> Done:
     if side is None:
         return _not_own()
     was_held = release_hold(job=acting.job, actor=acting.actor, side=side, now=acting.now)
-    return Done(ActionOutcome.DONE, _("Released.")) if was_held else Done(SAME, _("Is not held."))
+    return (
+        Done(ActionOutcome.DONE, _("Released.")) if was_held else Done(SAME, _("It is not held."))
+    )
 
 
 def _prioritize(acting: Acting) -> Done:

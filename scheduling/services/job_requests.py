@@ -80,7 +80,7 @@ def _refuse_pool(given: Mapping[str, object], errors: FieldErrors) -> None:
             "pool", _("is required"), _("Name a pool in which the tenant has quota."), "required"
         )
     elif not isinstance(given["pool"], str):
-        errors.add("pool", _("must be a string"), _("Write the name of a pool."))
+        errors.add("pool", _("must be a string"), _("Use the name of a pool."))
     else:
         # Another tenant's pool yields the same error as an unknown one: its name must not leak.
         hint = _("GET /api/v1/pools lists the pools of your tenants.")

@@ -143,6 +143,6 @@ def _check_overheads(options: dict[str, Any], tried: Sequence[int]) -> None:
     least_s = round(options["least_lease_s"]) or tried[0]
     if options["checkpoint_s"] >= least_s:  # with such a length no job would ever end
         raise PastRunError(
-            f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; write less"
+            f"--checkpoint-s: {options['checkpoint_s']:g} s would take up a whole lease; use less"
             f" than {least_s:,}, the shortest that a lease can be, or omit short lengths"
         )

@@ -102,15 +102,15 @@ def complete_options(
 def _advice(option: Option) -> str:
     """Return `option.advice` in the language of the page."""
     if option.kind == "switch":
-        return _("Write true or false.")
+        return _("Use true or false.")
     if option.kind == "choice":
-        return _("Write one of {choices}.").format(choices=", ".join(option.choices))
+        return _("Choose one of {choices}.").format(choices=", ".join(option.choices))
     is_whole = option.kind == "integer"
     if option.least is None or option.most is None:
-        return _("Write a whole number.") if is_whole else _("Write a number.")
-    text = _("Write a whole number from {least} to {most}.")
+        return _("Enter a whole number.") if is_whole else _("Enter a number.")
+    text = _("Enter a whole number from {least} to {most}.")
     if not is_whole:
-        text = _("Write a number from {least} to {most}.")
+        text = _("Enter a number from {least} to {most}.")
     return text.format(least=number(option.least), most=number(option.most))
 
 
@@ -120,12 +120,12 @@ def lengths_of(pool: Pool) -> dict[str, int]:
 
 # Texts for a wrong bound of lease lengths, and for the lease length that it bounds.
 _SHORTEST = (
-    gettext_noop("Write at most the lease length, {seconds}, or 0 for no bound."),
-    gettext_noop("Write at least the shortest lease length, {seconds}, or change that too."),
+    gettext_noop("Enter at most the lease length, {seconds}, or 0 for no bound."),
+    gettext_noop("Enter at least {seconds}, or lower the shortest lease length."),
 )
 _LONGEST = (
-    gettext_noop("Write at least the lease length, {seconds}, or 0 for no bound."),
-    gettext_noop("Write at most the longest lease length, {seconds}, or change that too."),
+    gettext_noop("Enter at least the lease length, {seconds}, or 0 for no bound."),
+    gettext_noop("Enter at most {seconds}, or raise the longest lease length."),
 )
 
 
@@ -138,7 +138,7 @@ def check_lengths(
         if value is None or not least <= value <= most:
             errors.add(
                 name,
-                _("Write {least} to {most} seconds.").format(
+                _("Enter {least} to {most} seconds.").format(
                     least=number(least), most=number(most)
                 ),
             )
@@ -174,7 +174,7 @@ def set_pool_clock(
     with operation(actor):
         pool = Pool.objects.get(pk=pool_id)
         if scale is not None and not 1 <= scale <= SCALE_MAX:
-            raise invalid("scale", _("Write 1 to {most}.").format(most=number(SCALE_MAX)))
+            raise invalid("scale", _("Enter 1 to {most}.").format(most=number(SCALE_MAX)))
         if scale not in (None, 1) and pool.book == REAL_BOOK:
             text = _(
                 "The book {book} charges real time: the clock of this pool keeps scale 1."

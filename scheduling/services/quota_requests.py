@@ -110,7 +110,7 @@ def preview_quota(
 
 
 def withdraw_quota(*, actor: Actor, tenant: Tenant, uid: UUID) -> QuotaChangeRequest | None:
-    """Withdraw a tenant's request; return None if it has none with this id.
+    """Withdraw a tenant's request; return None if the tenant has no request with this id.
 
     A request that was already withdrawn is returned unchanged.
 

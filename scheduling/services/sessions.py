@@ -120,7 +120,7 @@ def open_session(*, job: Job, user: User, now: datetime) -> SessionLink:
 
 
 def enter_session(*, host: str, code: str, now: datetime) -> str | None:
-    """Exchange a code for a token of the session on `host`, once; None if it is not good there."""
+    """Exchange a code, once, for a token of the session on `host`; None if it is invalid there."""
     uid = session_job(host)
     with site_scope():
         held = SessionCode.objects.select_for_update(of=("self",)).select_related("job", "user")
@@ -135,7 +135,7 @@ def enter_session(*, host: str, code: str, now: datetime) -> str | None:
 
 
 def find_target(*, host: str, token: str) -> SessionTarget | None:
-    """Return the server of the session on `host`; None if the token may not open it, or not now."""
+    """Return the server of the session on `host`; None if the token may not open it now."""
     uid = session_job(host)
     try:
         said = signing.loads(token, salt=_SALT, max_age=TOKEN_S)

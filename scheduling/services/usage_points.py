@@ -11,7 +11,7 @@ from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
 from tenants.answers import Answer, Hidden, formatted_as
 
 MIB = 2**20
-# GPUs below this utilization (per mille) for this wall time (ms) are reported as idle.
+# GPUs below this utilisation (per mille) for this wall time (ms) are reported as idle.
 IDLE_PERMILLE, IDLE_MS = 10, 600_000
 # If a node ran for at least this fraction of a stretch, it counts as running for all of it.
 NEARLY_ALL = 0.9
@@ -72,10 +72,10 @@ class UsagePoint(Answer, frozen=True, rename=_NAMES):
     memory_peak_bytes: Annotated[float | None, formatted_as(round, type="integer")] = None
     # Utilisation in per mille, over the `gpus_known` GPUs that report it.
     busy: Annotated[
-        float | None, formatted_as(_percent, description="Mean utilization of its GPUs.")
+        float | None, formatted_as(_percent, description="Mean utilisation of the GPUs.")
     ] = None
     busy_low: Annotated[
-        float | None, formatted_as(_percent, description="Utilization of the least used GPU.")
+        float | None, formatted_as(_percent, description="Utilisation of the least used GPU.")
     ] = None
     gpu_bytes: Annotated[
         float | None,
@@ -191,7 +191,7 @@ class _Stretch:
         self.begin_ms, self.end_ms = begin_ms, end_ms
         self.cpu_ms = 0.0
         self.memory: list[_HeldLevel] = []  # by node
-        # by GPU: the utilization, and the time for which it is known (ms)
+        # by GPU: the utilisation, and the time for which it is known (ms)
         self.busy: list[tuple[int, float]] = []
         self.used_mib: list[_HeldLevel] = []  # by GPU
 

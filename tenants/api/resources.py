@@ -76,7 +76,7 @@ class Described(ApiView):
     """A resource that is read at `address`; its docstring is the description.
 
     `operation` is its name in the description, `parameters` its query parameters. `who` may see it.
-    `shows` are the fields of tenants' rows in the response, as `Job.name`; tests check their
+    `shows` are the fields of tenants' rows in the response, such as `Job.name`; tests check their
     visibility for all kinds of users.
     """
 

@@ -1,4 +1,4 @@
-"""Tokens: made with a password, listed and revoked by their person."""
+"""Tokens: made with a password, listed and revoked by their owner."""
 
 from datetime import datetime
 from typing import Any, ClassVar

@@ -17,8 +17,8 @@ ERRORS_MAX = 100
 class FieldError:
     """An error in one field of a resource, and the remedy.
 
-    `field` is the resource's own name for it, as `gpus`, `command[0]` or `quotas[2].until`; empty
-    for the whole resource. `reason` continues after the field's name ("is required"), or is a
+    `field` is the resource's own name for it, such as `command[0]` or `quotas[2].until`; empty for
+    the whole resource. `reason` continues after the field's name ("is required"), or is a
     sentence that starts with a capital letter. `code` names the type for programs. `line` counts
     from 1 in a text (0: the whole text; without a text it is None).
     """
@@ -112,7 +112,7 @@ class FieldErrors:
             raise self.as_error(order)
 
     def as_error(self, order: Sequence[str] = ()) -> InvalidInputError:
-        """Return the collected errors as an exception, sorted by `order`; others come last."""
+        """Return the collected errors as an exception, by `order`; other fields come last."""
         places: Mapping[str, int] = {name: place for place, name in enumerate(order)}
         last = len(places)
         return InvalidInputError(

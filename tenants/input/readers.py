@@ -24,7 +24,7 @@ NAME_HINT = gettext_noop("1 to 63 of a-z, 0-9 and -, with a letter or digit at b
 NOT_TEXTS = gettext_noop("must be a list of strings")
 NOT_AMOUNT = gettext_noop("must be an amount from 0 to 999,999,999,999.999999")
 ENDS_FIRST = gettext_noop("Its end must be after its start.")
-INSTANT_HINT = gettext_noop("Write RFC 3339 with its offset: 2026-12-01T00:00:00Z.")
+INSTANT_HINT = gettext_noop("Use RFC 3339 with an offset: 2026-12-01T00:00:00Z.")
 
 
 def whole(
@@ -42,14 +42,14 @@ def whole(
             errors.add(
                 name,
                 _("is required"),
-                _("Write a whole number from {least} on.").format(least=least),
+                _("Use a whole number from {least} on.").format(least=least),
                 "required",
             )
         return None
     value = given[name]
     # bool is an int in Python, but `true` is not a number of GPUs.
     if not isinstance(value, int) or isinstance(value, bool):
-        errors.add(name, _("must be a whole number"), _("Write it without quotes and decimals."))
+        errors.add(name, _("must be a whole number"), _("Use no quotes and no decimals."))
         return None
     if not least <= value <= most:
         errors.add(
@@ -64,7 +64,7 @@ def whole(
 def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> str | None:
     """Read a text that every program and Postgres accept; return None if it is invalid."""
     if not isinstance(value, str):
-        errors.add(name, _("must be a text"), _("Write it in quotes."))
+        errors.add(name, _("must be a text"), _("Put the text in quotes."))
         return None
     if len(value) > most_bytes:  # Checked before any step whose time depends on the length.
         errors.add(
@@ -76,9 +76,7 @@ def text(value: object, name: str, errors: FieldErrors, *, most_bytes: int) -> s
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        errors.add(
-            name, _("has an unpaired surrogate"), _("Write it in valid Unicode."), "bad_text"
-        )
+        errors.add(name, _("has an unpaired surrogate"), _("Use valid Unicode."), "bad_text")
         return None
     if size > most_bytes:
         errors.add(
@@ -101,7 +99,7 @@ def texts(
     """Read a list of short names; return an empty one if it is missing or invalid."""
     value = given.get(name, [])
     if not isinstance(value, list | tuple):
-        errors.add(name, _(NOT_TEXTS), _('Write ["a", "b"].'))
+        errors.add(name, _(NOT_TEXTS), _('Use ["a", "b"].'))
         return ()
     if len(value) > most:
         errors.add(name, _("has more than {most} items").format(most=most), code="too_long")
@@ -133,7 +131,7 @@ def credits(given: Mapping[str, object], name: str, errors: FieldErrors) -> Deci
         value = format(value, "f")
     if isinstance(value, str) and CREDITS.fullmatch(value):
         return Decimal(value)
-    hint = _('Write credits per GPU-hour as a text, such as "0.25", with at most six decimals.')
+    hint = _('Set credits per GPU-hour as a text, such as "0.25", with at most six decimals.')
     errors.add(name, _(NOT_AMOUNT), hint)
     return None
 

@@ -304,7 +304,7 @@ def _choice(field: RequestField, value: object, errors: FieldErrors) -> object:
     errors.add(
         field.name,
         _("is not a valid choice"),
-        _("One of {choices}.").format(choices=", ".join(field.input.choices)),
+        _("Choose one of {choices}.").format(choices=", ".join(field.input.choices)),
     )
     return None
 

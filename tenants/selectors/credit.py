@@ -220,7 +220,7 @@ def _current(book: str, budgets: list[Budget], at: datetime) -> list[tuple[Budge
 def _credit(budget: Budget) -> int | None:
     if budget.credit_limit is None:
         return None
-    # Each day's sum fits its column, but their total may not.
+    # Each day's sum fits its column, but the total of all days might not.
     credit_micro = to_micro(budget.spendable) + to_micro(budget.credit_limit)
     return credit_micro - to_micro(budget.reserved)
 

@@ -43,7 +43,7 @@ def check_new_password(person: User, request: NewPassword) -> None:
     if len(request.new_password) > PASSWORD_MAX:
         errors.add(
             "new_password",
-            _("Write at most {most} characters.").format(most=number(PASSWORD_MAX)),
+            _("Enter at most {most} characters.").format(most=number(PASSWORD_MAX)),
         )
     elif "\x00" in request.new_password:
         errors.add("new_password", _("It has a character that log-in forms reject."))
@@ -60,7 +60,7 @@ def check_new_password(person: User, request: NewPassword) -> None:
 
 
 def choose_language(person: User, language: str) -> None:
-    """Keep the language of a person's pages: a code, as `de`; empty: the browser's."""
+    """Keep the language of a person's pages: a code, such as `de`; empty: the browser's."""
     with site_scope():
         User.objects.filter(pk=person.pk).update(language=language)
 

@@ -78,7 +78,7 @@ def plan_quotas(
     """Return the pool's quotas after `edits` from `since` on (pool time, not in the past).
 
     Raises:
-        InvalidInputError: by field, as `quotas[2].until` of the third edit, or on `since`.
+        InvalidInputError: by field, such as `quotas[2].until` of the third edit, or on `since`.
     """
     if since < now:
         raise invalid("since", _(PAST))
@@ -119,7 +119,9 @@ def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
     if not 0 <= terms.gpus <= GPUS_MAX:
         errors.add(
             "gpus",
-            _("Write 0 to {most}, or leave it empty for no quota.").format(most=number(GPUS_MAX)),
+            _("Enter 0 to {most}, or leave the field empty for no quota.").format(
+                most=number(GPUS_MAX)
+            ),
         )
     if terms.mode not in [mode.value for mode in Mode]:
         errors.add("mode", _("Choose one of the modes."))
@@ -127,7 +129,7 @@ def _edit_errors(edit: QuotaEdit, since: datetime) -> FieldErrors:
         if limit is not None and not 0 <= limit <= GPUS_MAX:
             errors.add(
                 name,
-                _("Write 0 to {most}, or leave it empty for no limit.").format(
+                _("Enter 0 to {most}, or leave the field empty for no limit.").format(
                     most=number(GPUS_MAX)
                 ),
             )

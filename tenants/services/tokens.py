@@ -1,4 +1,4 @@
-"""API tokens, made and revoked by their person, on a page or over REST, and audited.
+"""API tokens, made and revoked by their owner, on a page or over REST, and audited.
 
 No record has the secret: the caller shows it once.
 """
@@ -45,7 +45,7 @@ def _read_scopes(given: Mapping[str, object], errors: FieldErrors) -> tuple[Scop
         errors.add(
             "scopes",
             _("Choose at least one."),
-            _("A list of: {known}.").format(known=", ".join(known)),
+            _("Allowed: {known}.").format(known=", ".join(known)),
         )
         return ()
     return tuple(map(Scope, wanted))

@@ -150,7 +150,7 @@ def _of_nodes(log_id: int, first: int, end: int) -> Iterable[LogFault]:
 
 
 def _of_surplus(log_id: int, end: int) -> Iterable[LogFault]:
-    """Yield a fault for each hash over missing entries, which were deleted from the log."""
+    """Yield a fault for each hash that covers entries after the end of the log."""
     levels = LogNode.objects.filter(log=log_id, index__gte=0)
     for level in range(1, 63):
         last = levels.filter(level=level).order_by("-index").values_list("index", flat=True).first()

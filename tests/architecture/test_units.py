@@ -1,4 +1,4 @@
-"""Test that factors of units are named in `evenshare_core.units`, and not repeated elsewhere.
+"""Test that factors of units are named in `evenshare_core.units`, and nowhere else.
 
 SQL repeats them, because a statement cannot import.
 """

@@ -77,7 +77,7 @@ class TestJobUsage:
         page.locator("#usage h2", has_text="GPUs at").wait_for()
         assert serious(page) == []
         # The job has the first two of the node's four GPUs.
-        assert "Mean of its 2 GPUs" in page.inner_text("#usage-gpu figcaption")
+        assert "Mean over the job's 2 GPUs" in page.inner_text("#usage-gpu figcaption")
         lines = page.eval_on_selector(
             "#usage-gpu .chart-plot", "plot => plot.data.map(one => [one.name, one.y[0]])"
         )

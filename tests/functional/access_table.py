@@ -121,7 +121,7 @@ class Route:
     shows: tuple[str, ...] | None = None
 
     def showing(self, *fields: str) -> Route:
-        """Return the route with the fields that its answer shows, as `Job.name`; empty for none."""
+        """Return the route with the fields that its answer shows (`Job.name`); empty for none."""
         return replace(self, shows=fields)
 
 

@@ -242,7 +242,7 @@ def forms(amount: Decimal) -> set[str]:
 
 
 def canaries(side: Side) -> dict[str, set[str]]:
-    """Return all texts, ids and amounts of a tenant by column, as `Job.name`."""
+    """Return all texts, ids and amounts of a tenant by column, such as `Job.name`."""
     found: dict[str, set[str]] = {}
     for model, way in OWNED.items():
         columns = [one for one in model._meta.concrete_fields if isinstance(one, TELLING)]

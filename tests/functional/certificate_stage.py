@@ -72,7 +72,7 @@ def envious(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]
 
 
 def unfair(snapshot: Snapshot, decision: Decision) -> tuple[Snapshot, Decision]:
-    """In a pool of two types, give the first tenant the slow GPUs and the others the fast ones."""
+    """In a pool of two types, give the first tenant the slow GPUs, and others the fast GPUs."""
     rows = sorted({(row.tenant, row.profile) for row in decision.ideals})
     first, *rest = rows
     ideals = [Ideal(*first, "k80", 1.0)]

@@ -178,7 +178,7 @@ class TestPage:
         answer = _save(there, {**GOOD, "account": "site"}, reason="x" * 201)
         shown = answer.content.decode()
         assert answer.status_code == 422
-        assert 'id="x-reason-err">Write at most 200 characters.' in shown
+        assert 'id="x-reason-err">Enter at most 200 characters.' in shown
         assert "x-options-err" not in shown
         assert _stored() == GOOD
 

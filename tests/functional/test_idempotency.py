@@ -23,7 +23,7 @@ from tests.functional.api_stage import ROLES, ApiStage, api_stage
 pytestmark = pytest.mark.usefixtures("db")
 REPLAYED = "Idempotent-Replayed"
 KEYED = ("jobs", "jobs/bulk")
-# Routes that create no job by itself, each with the test class that repeats its keys.
+# Routes that create no job themselves, each with the test class that repeats its keys.
 ELSEWHERE = {
     "operate/allowances": test_credit.TestAllowance,
     "transfers": test_credit.TestTransfer,

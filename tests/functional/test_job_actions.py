@@ -40,14 +40,14 @@ class TestActions:
         assert done == [
             ("refused", NOT_FOUND),
             ("done", "Cancelled."),
-            ("unchanged", "Has ended already."),
+            ("unchanged", "It had already ended."),
             ("refused", NOT_FOUND),
             ("refused", NOT_FOUND),
         ]
         states = dict(Job.objects.values_list("pk", "state"))
         expected = {waits.pk: "cancelled", ended.pk: "failed", foreign.pk: "pending"}
         assert states == expected
-        assert act(stage, "cancel", waits) == [("unchanged", "Has ended already.")]
+        assert act(stage, "cancel", waits) == [("unchanged", "It had already ended.")]
 
     def test_cancel_many_and_release_the_next_once(self, stage: ApiStage) -> None:
         sweep = stage.post("sweeps", stage.spec(gpus=1, array="0-5%2")).json()["id"]
@@ -90,9 +90,9 @@ class TestActions:
         held = act(stage, "hold", mine, other, ended)
         assert held[:2] == [("done", "Held."), not_own]
         assert held[2] == ("refused", "It has ended or is being cancelled.")
-        assert act(stage, "hold", mine) == [("unchanged", "Is held already.")]
+        assert act(stage, "hold", mine) == [("unchanged", "It is already held.")]
         assert act(stage, "release", mine, other) == [("done", "Released."), not_own]
-        assert act(stage, "release", mine) == [("unchanged", "Is not held.")]
+        assert act(stage, "release", mine) == [("unchanged", "It is not held.")]
         ranked = act(stage, "priority", mine, other, priority=-5)
         assert ranked == [("done", "Priority -5."), not_own]
         (refused,) = act(stage, "priority", mine, priority=5)

@@ -1,4 +1,4 @@
-"""Test a job's link as sent to others: what each of them sees, and what they miss."""
+"""Test a job's link as sent to other people: what each person sees and does not see."""
 
 from __future__ import annotations
 

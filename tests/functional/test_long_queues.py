@@ -1,4 +1,4 @@
-"""Test a long queue: its first jobs have positions, and the others follow in order of arrival."""
+"""Test a long queue: its first jobs have positions, and later jobs follow in order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forecasts of a job's stop by its metric: on its page, in REST, and their audience."""
+"""Test forecasts of when a metric stops a job: on the job's page, in REST, and who sees them."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class TestPages:
         assert there.operator.post(path, add).status_code == 302
         answer = there.operator.post(path, {**add, "gpus": "many"})
         assert answer.status_code == 422
-        assert "Write 1 to 1,024." in answer.content.decode()
+        assert "Enter 1 to 1,024." in answer.content.decode()
 
     def test_planned_maintenance_appears_on_pool_page(self, there: Town) -> None:
         pool = there.cluster.pool

@@ -46,7 +46,7 @@ class TestChargeLinks:
             return
         assert row.price == price
         assert f"{price:,.6f} credits." in page
-        assert "Equal to the posted price" in page
+        assert "This is the posted price" in page
         assert f"/rounds/{row.valid_from_round - 1}/" in page
 
     def test_job_terms_link_to_posted_price_of_round(self, settled: Stage) -> None:
@@ -84,7 +84,7 @@ class TestPage:
         page = settled.page("owner", path)
         assert f"{row.surcharge:.6f}" in page
         assert "GPUs queued for borrowing" in page
-        assert "Equal to the posted price" in page
+        assert "This is the posted price" in page
         before = LINK.search(page.partition("Previous price")[2])
         assert before is not None
         assert "recomputed" in settled.page("owner", before[1])

@@ -281,7 +281,7 @@ class TestRoundPage:
         assert f"Preempted with notice: {WHO[setting]} was below its quota (guarantee)" in shown
         assert "With notice, before the end of their terms." in shown
         assert "Leases end when they are due, or with notice after their minimum runtime" in shown
-        assert "1 other got notice before" in shown
+        assert "1 other lease got notice before" in shown
         assert "secret-of-beta" not in page
         decision = api(there, "owner", f"rounds/{there.pool}/{number}")["decision"]
         (row,) = decision["preemptions"]

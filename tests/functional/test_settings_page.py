@@ -73,8 +73,8 @@ class TestSettings:
         answer = there.operator.post(path, {**data, "option-lease_bonus": "lots", "round_s": "x"})
         shown = answer.content.decode()
         assert answer.status_code == 422
-        assert "Write a number from 0 to" in shown
-        assert "Write 1 to 3,600 seconds." in shown
+        assert "Enter a number from 0 to" in shown
+        assert "Enter 1 to 3,600 seconds." in shown
         pool.refresh_from_db()
         assert (pool.least_lease_s, pool.most_lease_s, pool.profiling_s) == (300, 0, 240)
         assert AuditRecord.objects.get().after["least_lease_s"] == 300
@@ -82,8 +82,8 @@ class TestSettings:
         answer = there.operator.post(path, bad)
         shown = answer.content.decode()
         assert answer.status_code == 422
-        assert "Write at most the lease length, 600, or 0 for no bound." in shown
-        assert "Write at least the lease length, 600, or 0 for no bound." in shown
+        assert "Enter at most the lease length, 600, or 0 for no bound." in shown
+        assert "Enter at least the lease length, 600, or 0 for no bound." in shown
 
     def test_fold_groups_and_name_what_differs(self, there: Town) -> None:
         pool = there.cluster.pool
@@ -136,7 +136,7 @@ class TestSettings:
         data = {"do": "settings", "policy": "ltgf", "visibility": "own", **lengths}
         answer = there.operator.post(path, {**data, "reason": "x" * 201})
         assert answer.status_code == 422
-        assert "Write at most 200 characters." in answer.content.decode()
+        assert "Enter at most 200 characters." in answer.content.decode()
         pool.refresh_from_db()
         assert pool.visibility != "own"
         assert not AuditRecord.objects.exists()
@@ -156,7 +156,7 @@ class TestSettings:
         assert 'value="2.5"' in page
         wrong = there.operator.post(path, {**price, "surcharge_step": "200"})
         assert wrong.status_code == 422
-        assert "Write 0.1 to 100" in wrong.content.decode()
+        assert "Enter 0.1 to 100" in wrong.content.decode()
 
     def test_unchanged_values_are_not_saved_or_audited(self, there: Town) -> None:
         pool = there.cluster.pool
@@ -206,7 +206,7 @@ class TestSettings:
         wrong = there.operator.post(path, {**data, **lengths, "lease_s": "0"}, HTTP_HX_REQUEST="y")
         assert wrong.status_code == 200  # htmx shows only answers with status 200
         assert "No preview" in wrong.content.decode()
-        assert "Lease length: Write 1 to" in wrong.content.decode()
+        assert "Lease length: Enter 1 to" in wrong.content.decode()
 
     def test_show_price_at_current_use(self, there: Town) -> None:
         pool = there.cluster.pool

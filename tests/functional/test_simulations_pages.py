@@ -59,7 +59,7 @@ class TestRequest:
             ({"policy": "magic"}, "Choose one of the policies: no policy is named"),
             ({"hours": "7"}, "Choose 6, 24 or 72 hours."),
             ({"hours": ""}, "Choose 6, 24 or 72 hours."),
-            ({"policy": "ltgf", "option-lease_bonus": "much"}, "Write a number from 0 to"),
+            ({"policy": "ltgf", "option-lease_bonus": "much"}, "Enter a number from 0 to"),
         ],
     )
     def test_invalid_request_shows_error_and_creates_nothing(

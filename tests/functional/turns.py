@@ -1,4 +1,4 @@
-"""Split long loops into turns: `make test` runs the first turn, `make test-rest` the others.
+"""Split long loops into turns: `make test` runs the first turn, `make test-rest` the other turns.
 
 A test with the parameter `turn` visits all its rows in each turn, and tries another part of the
 values on each row. Over all turns, every value is tried.
@@ -22,7 +22,7 @@ def dealt(things: Sequence[One], row: int, turn: int, of: int = TURNS) -> list[O
 
 
 def some_turns(count: int, of: int = TURNS) -> list[Any]:
-    """Return values of `turn`: the first `count` turns; `make soak` runs the others."""
+    """Return values of `turn`: the first `count` turns; `make soak` runs the other turns."""
     return [
         pytest.param(turn, marks=[pytest.mark.soak] if turn >= count else []) for turn in range(of)
     ]

@@ -1,4 +1,4 @@
-"""A table of the rights of the application's role on each table of the database."""
+"""Lists the rights that the application's role has on each table of the database."""
 
 from __future__ import annotations
 

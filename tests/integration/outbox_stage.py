@@ -56,7 +56,7 @@ def add_message(subscription: Subscription, **fields: Any) -> Message:
 
 @dataclass
 class Post:
-    """A network that keeps what is sent. `replies`: by address; others get 204."""
+    """A network that keeps what is sent. `replies`: by address; other addresses get 204."""
 
     at: datetime = WALL
     replies: dict[str, Receipt] = field(default_factory=dict)

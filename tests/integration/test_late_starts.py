@@ -220,7 +220,7 @@ class TestRate:
 
     def test_is_none_by_default_or_without_promises(self) -> None:
         assert not registry.options("evenshare", {"promises": True}).late_credit_micro
-        with pytest.raises(OptionError, match="late_credit_milli: Write a whole number from 0 to"):
+        with pytest.raises(OptionError, match="late_credit_milli: Enter a whole number from 0 to"):
             registry.options("evenshare", options(-1))
         without = options(RATE) | {"promises": False}
         assert not registry.options("evenshare", without).late_credit_micro

@@ -225,7 +225,7 @@ class TestPolicySwitch:
             rows = Round.objects.filter(pool=pool).order_by("-number")[:2]
             assert [row.policy for row in rows] == [policy] * 2
             assert not any(row.fallback for row in rows)
-        # Some policies preempt or move jobs (`decide` checks that the job continues elsewhere).
+        # Some policies preempt or move jobs (`decide` checks that the job continues on other GPUs).
         # Other leases end at their expiry.
         self.leases_end_at_their_terms(pool, "preempted", "moved")
         held_by = Lease.objects.filter(pool=pool).exclude(state="ended").values_list("job_id")

@@ -1,4 +1,4 @@
-"""Keep only the first test of each file, as a plugin for tests that pass elsewhere."""
+"""Keep only the first test of each file, as a plugin for tests that pass without mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test BatchSche: private partitions that are planned by estimates, and the plan by itself."""
+"""Test BatchSche: its planner, and private partitions planned with estimated run times."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class TestTwoNodes:
         assert by_tenant(rows[91:], jobs) == pytest.approx({1: 0, 2: 4, 3: 4})
 
     def test_small_jobs_use_leftovers_of_spanning_job(self) -> None:
-        """A job of 6 GPUs uses two nodes. While it runs, a job of 2 GPUs uses the other two."""
+        """A job of 6 GPUs uses two nodes. While it runs, a job of 2 GPUs uses the other GPUs."""
         jobs = jobs_of((1, 1, 6), (2, 4, 2))
         rows = quanta(pool({"v100": [4, 4]}), equal(1, 2), jobs, 60)
         assert all(sum(row.gpus.values()) == 8 for row in rows)

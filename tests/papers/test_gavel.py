@@ -234,7 +234,7 @@ class TestTimeFractions:
         assert found == pytest.approx([1, 0.051020], abs=2e-6)
 
     def test_leave_no_gpu_idle(self) -> None:
-        """The program hands out 3 of 6 GPUs; the round offers the others to waiting jobs."""
+        """The program hands out 3 of 6 GPUs; the round offers the other GPUs to waiting jobs."""
         _, decision = self.first_round(1)
         assert sum(row.gpus for row in decision.ideals) == pytest.approx(3, abs=1e-5)
         assert len(decision.grants) == 6

@@ -205,7 +205,7 @@ def kept(view: RoundView) -> Iterator[str]:
 
 
 def _could_start(view: RoundView, row: Promise) -> bool:
-    """Return whether its pins are over or due, and its place is free whatever others hold there."""
+    """Return whether the pins are over or due, and the place is free whatever other jobs hold."""
     pinned = {key for part in row.parts for key in part.pins}
     left = [lease for key, lease in view.leases.items() if key in pinned]
     is_left = not all(lease.ends_by(view.at_us) for lease in left)

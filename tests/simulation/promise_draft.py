@@ -132,7 +132,7 @@ class Offer(NamedTuple):
 def offer_of(node: int, gpus: int, sources: Iterable[Source], at_us: int) -> Offer | None:
     """Return the earliest offer of a node, or None if it is too small.
 
-    GPUs that become free last are taken first, so that the fewest are held in vain.
+    GPUs that become free last are taken first, so that the fewest are held without use.
     """
     ordered = sorted(sources)
     left, due_us = gpus, at_us

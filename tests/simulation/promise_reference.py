@@ -81,7 +81,7 @@ class RoundDraft:
     # ---- rule 4 (a) ----
 
     def update_promises(self) -> None:
-        """Drop promises of jobs that do not wait, and replace what is over in the others."""
+        """Drop promises of jobs that do not wait, and replace what is over in the rest."""
         self.drafts = [
             Draft.of(row) for row in promises_of(self.snapshot.memory, self.snapshot.leases)
         ]
@@ -222,7 +222,7 @@ class RoundDraft:
         return chosen
 
     def _offer(self, node: int, gpus: int, spared: Collection[int]) -> Offer | None:
-        """Return a node's offer, of promised GPUs only if the others do not suffice."""
+        """Return a node's offer, of promised GPUs only if the other GPUs do not suffice."""
         free = list(self._unpromised(node))
         if spared:
             kept = {key for key, lease in self.leases.items() if lease.tenant in spared}

@@ -112,7 +112,7 @@ class TestFairReference:
         assert fair_reference(pool({K: 2}), [job(1, 1, 1)]) == {1: inf}
 
     def test_respects_accepted_gpu_types(self) -> None:
-        """Of 2 K80s and 2 V100s, the job that accepts both gets what the others cannot use."""
+        """Of 2 K80s and 2 V100s, the job that accepts both gets what the other jobs cannot use."""
         cluster = pool({K: 2, V: 2}, (1, K, 2), (1, V, 2))
         rows = [job(1, 2, 100, gpu_types=(V,)), job(2, 2, 100, gpu_types=(V,)), job(3, 2, 100)]
         assert fair_reference(cluster, rows) == pytest.approx({1: 200, 2: 200, 3: 100})

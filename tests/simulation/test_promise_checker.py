@@ -89,7 +89,7 @@ def one_round(
     number: int = 1,
     **decided: Any,
 ) -> tuple[Snapshot, Decision]:
-    """Return a round; by default, promises before it are those after it."""
+    """Return a round; by default, the same promises exist before and after it."""
     snapshot = pool(
         jobs, leases, nodes=nodes or SIZES, sums=SUMS, number=number,
         round_us=ROUND_S * SECOND_US,

@@ -40,11 +40,11 @@ class TestRefusals:
             ("--quotas", f"{QUOTAS}\n,gpu,1", "line 2, tenant is empty; name one"),
             ("--quotas", f"{QUOTAS}\na,,1", "line 2, gpu_type is empty; name one"),
             ("--quotas", f"{QUOTAS}\na,g p u,1", "line 2, gpu_type is not a name of a GPU type"),
-            ("--quotas", f"{QUOTAS}\na,gpu,", "line 2, gpus is empty; write a whole number"),
+            ("--quotas", f"{QUOTAS}\na,gpu,", "line 2, gpus is empty; use a whole number"),
             (
                 "--quotas",
                 f"{QUOTAS}\na,gpu,-1",
-                "line 2, gpus is not a whole number: '-1'; write 0 to",
+                "line 2, gpus is not a whole number: '-1'; use 0 to",
             ),
             ("--quotas", f"{QUOTAS}\na,gpu,1.5", "line 2, gpus is not a whole number: '1.5'"),
             ("--quotas", f"{QUOTAS}\na,gpu,9999999", "line 2, gpus is out of bounds"),
@@ -61,7 +61,7 @@ class TestRefusals:
             (
                 "--quotas",
                 f"{QUOTAS},mode\na,gpu,1,KEEP",
-                "line 2, mode is unknown: 'KEEP'; write one of",
+                "line 2, mode is unknown: 'KEEP'; use one of",
             ),
             (
                 "--quotas",
@@ -93,9 +93,9 @@ class TestRefusals:
             (
                 "--prices",
                 "gpu_type,base,theta,surcharge_cap,surcharge_step\ngpu,1,2,3,200",
-                "line 2, surcharge_step is out of bounds: '200'; write 0.1 to 100",
+                "line 2, surcharge_step is out of bounds: '200'; use 0.1 to 100",
             ),
-            ("--prices", "gpu_type,base,theta\ngpu,1,", "line 2, theta is empty; write a number"),
+            ("--prices", "gpu_type,base,theta\ngpu,1,", "line 2, theta is empty; use a number"),
             (
                 "--prices",
                 "gpu_type,base,theta\ngpu,1,2\ngpu,1,2",
@@ -139,7 +139,7 @@ class TestRefusals:
             ("name,gpu_type,gpus\nn1,gpu,1\nn1,gpu,1", "line 3, name is repeated: 'n1'"),
             (
                 "name,gpu_type,gpus\nn1,gpu,2000",
-                "line 2, gpus is out of bounds: '2000'; write 0 to",
+                "line 2, gpus is out of bounds: '2000'; use 0 to",
             ),
             ("name,gpu_type,gpus\n,gpu,2", "line 2, name is empty; name one"),
         ],
@@ -150,7 +150,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("args", "says"),
         [
-            ((*ONE, "--start", "soon"), "--start is neither seconds nor an instant: 'soon'; write"),
+            ((*ONE, "--start", "soon"), "--start is neither seconds nor an instant: 'soon'; use"),
             ((*ONE, "--spread-penalty", "1"), "--spread-penalty: must be a share from 0 to"),
             ((*ONE, "--spread-penalty", "nan"), "--spread-penalty: must be a share"),
             ((*ONE, "--quotas", "nowhere"), "nowhere: No such file"),

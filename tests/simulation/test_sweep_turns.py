@@ -27,7 +27,7 @@ CRASH_RATE, TURN_CRASH_RATE = 0.01, 0.3
 
 
 class SweepChaos(Chaos):
-    """A pool whose jobs belong to sweeps, or wait for others."""
+    """A pool whose jobs belong to sweeps, or wait for other jobs."""
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(seed, "ltgf", monkeypatch)
@@ -47,7 +47,7 @@ class SweepChaos(Chaos):
                 move()
 
     def submit(self) -> None:
-        """Submit a sweep, or a job; some wait for an earlier one."""
+        """Submit a sweep or a job, which may have to wait for an earlier job."""
         tenant = self.lab.tenants[self.random.choice("ab")]
         spec: dict[str, Any] = {
             "pool": self.lab.pool.name, "gpus": self.random.choice((1, 1, 2)),

@@ -34,7 +34,7 @@ class TestRevenue:
     def test_verdict_prefers_mode_of_paper(
         self, geometric: float, fixed: float, verdict: ClaimVerdict
     ) -> None:
-        """A mode is given by its part of the paper's gain."""
+        """Each mode reaches a part of the paper's gain."""
         rows = {
             mode: {name: 1 + part * (ratio - 1) for name, ratio in PAPER.items()}
             for mode, part in (("geometric", geometric), ("fixed", fixed))

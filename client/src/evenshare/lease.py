@@ -234,9 +234,9 @@ def report(step: int | None = None, total: int | None = None, **metrics: object)
 def step(count: int = 1, **metrics: object) -> None:
     """Count an iteration, or `count` of them, since the last call.
 
-    For loops that do not use `steps`, which counts by itself. The time between two calls is the
-    time of these iterations; the first call's iteration is not timed. Metrics are shown as by
-    `report`. Cheap: at most one write per second.
+    For loops without `steps`, which counts for them. The time between two calls is the time of
+    these iterations; the first call's iteration is not timed. Metrics are shown as by `report`.
+    Cheap: at most one write per second.
 
     Raises ValueError if `count` is not a whole number from 1, RuntimeError inside of `steps`.
     """

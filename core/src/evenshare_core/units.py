@@ -1,4 +1,4 @@
-"""Units of integers; a name ends in its unit, as `lease_us` or `price_micro`.
+"""Units of integers; a name ends in its unit, such as `lease_us` or `price_micro`.
 
 | suffix | unit | used for |
 |---|---|---|

@@ -73,20 +73,23 @@ def _busy_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         lambda one: None if one.busy is None else one.busy / 10,
         lambda one: None if one.busy_low is None else one.busy_low / 10,
         gettext_noop("lowest GPU") if gpus > 1 else gettext_noop("lowest"),
-        _("Dotted: the lowest of them.") if gpus > 1 else _("Dotted: the lowest samples."),
+        _("Dotted: the lowest GPU.") if gpus > 1 else _("Dotted: the lowest samples."),
         places=0,
     )
     mean = mean_of(usage.points, "busy") or 0.0
-    title = _("GPU utilization {part} on average").format(part=percent(mean / 1000))
+    title = _("GPU utilisation {part} on average").format(part=percent(mean / 1000))
     known = max(point.gpus_known for point in usage.points)
     if gpus == 1:
-        text = _("The share of time in which a kernel ran on it.")
+        text = _("The share of time in which a kernel ran on the GPU.")
     elif known < gpus:
         text = _(
-            "Mean of {known} of its {gpus} GPUs: the share of time in which a kernel ran on it."
+            "Mean over {known} of the job's {gpus} GPUs: the share of time in which a kernel ran"
+            " on a GPU."
         )
     else:
-        text = _("Mean of its {gpus} GPUs: the share of time in which a kernel ran on it.")
+        text = _(
+            "Mean over the job's {gpus} GPUs: the share of time in which a kernel ran on a GPU."
+        )
     text = text.format(known=thousands(known), gpus=thousands(gpus))
     return _chart(usage, course, title, text, file)
 
@@ -100,7 +103,7 @@ def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         lambda one: _in(one.gpu_bytes, size),
         lambda one: _in(one.gpu_peak_bytes, size),
         gettext_noop("highest GPU") if gpus > 1 else gettext_noop("highest"),
-        _("Dotted: the highest of them.") if gpus > 1 else _("Dotted: the highest samples."),
+        _("Dotted: the highest GPU.") if gpus > 1 else _("Dotted: the highest samples."),
         places=places,
         limits={one.number: one.gpu_bytes / size for one in usage.leases if one.gpu_bytes},
         limit_name=gettext_noop("memory of a GPU"),
@@ -109,8 +112,12 @@ def _gpu_memory_chart(usage: JobUsage, gpus: int, file: str) -> PageChart:
         ),
         limit_text=_("Dashed: memory of one GPU."),
     )
-    text = _("Used on one GPU, the mean of all.") if gpus > 1 else _("Used on its GPU.")
-    title = _("GPU memory {size} at most").format(size=size_text(most))
+    text = (
+        _("Memory used on one GPU: the mean over the job's GPUs.")
+        if gpus > 1
+        else _("Memory used on the job's GPU.")
+    )
+    title = _("GPU memory: at most {size}").format(size=size_text(most))
     return _chart(usage, course, title, text, file)
 
 
@@ -123,14 +130,14 @@ def _cpu_chart(usage: JobUsage, file: str) -> PageChart:
         gettext_noop("peak"),
         _("Dotted: the highest samples."),
         limits={one.number: float(one.cpus) for one in usage.leases if one.cpus},
-        limit_name=gettext_noop("CPUs that it may use"),
-        limit_text=_("Dashed: the CPUs that it may use."),
-        high_text=lambda highest: _("The CPUs that it may use: {count}.").format(
+        limit_name=gettext_noop("CPUs that the job may use"),
+        limit_text=_("Dashed: the CPUs that the job may use."),
+        high_text=lambda highest: _("CPUs that the job may use: {count}.").format(
             count=thousands(highest, 0)
         ),
     )
     mean = mean_of(usage.points, "cores") or 0.0
-    text = _("CPU seconds per second, of all its processes.")
+    text = _("CPU seconds per second of all processes of the job.")
     title = _("{cores} cores in use on average").format(cores=thousands(mean, 2))
     return _chart(usage, course, title, text, file)
 
@@ -147,8 +154,8 @@ def _memory_chart(usage: JobUsage, file: str) -> PageChart:
         _("Dotted: the highest samples."),
         places=places,
     )
-    text = _("Resident memory of all its processes; shared pages count once per process.")
-    title = _("Memory {size} at most").format(size=size_text(most))
+    text = _("Resident memory of all processes of the job; shared pages count once per process.")
+    title = _("Memory: at most {size}").format(size=size_text(most))
     return _chart(usage, course, title, text, file)
 
 

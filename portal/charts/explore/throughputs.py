@@ -20,7 +20,7 @@ NAMED = 6  # Number of policy changes with a label, from the last one; more labe
 def throughput_chart(
     moments: Sequence[ThroughputPoint], now: datetime, *, key: str, title: str, file: str
 ) -> PageChart:
-    """Draw points in time order; the last holds until `now`. A policy's line has gaps elsewhere."""
+    """Draw a line per policy in time order, with gaps while others decide; `now`: the end."""
     switches = [(b.at, b.policy) for a, b in pairwise(moments) if a.policy != b.policy]
     highest = max(moment.milli for moment in moments) / ONE_MILLI
     now_at = moments[-1].milli / ONE_MILLI

@@ -100,7 +100,7 @@ def wait_chart(waits: Sequence[Wait], names: Sequence[str], *, key: str, file: s
     highest = max([value for column in columns for value in column if value is not None] + [1.0])
     texts = (
         _("By tenant, from submission to the first lease."),
-        _("Solid: as now; hatched: instead."),
+        _("Solid: the present policy; hatched: the other policy."),
     )
     return PageChart(
         key=key,

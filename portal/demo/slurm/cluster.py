@@ -160,7 +160,7 @@ class SlurmCluster:
         return done.stdout
 
     def node_states(self) -> dict[str, str]:
-        """Return sinfo's state by node, as `idle`, `mixed`, `drained`; `down*` does not respond."""
+        """Return sinfo's state by node, such as `idle` or `drained`; `down*` does not respond."""
         lines = self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
         return {name: state for name, _, state in (line.strip().partition(" ") for line in lines)}
 

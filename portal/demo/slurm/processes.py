@@ -16,7 +16,7 @@ PATIENCE_S = 10.0
 
 
 def processes(conf: Path, node: str = "") -> set[int]:
-    """Return the processes of jobs of the cluster or of a node, with their slurmstepd."""
+    """Return the job processes of the cluster or of one node, including slurmstepd."""
     parents = _parents()
     roots = {pid: name for pid in parents if (name := _node_of(pid, conf)) is not None}
     children = defaultdict(list)

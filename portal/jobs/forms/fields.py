@@ -31,7 +31,7 @@ LABELED = tuple(name for name in TYPED if _REQUEST[name].input.label)
 # Fields without an input; the form carries their values unchanged.
 HIDDEN = tuple(name for name in TYPED if name not in LABELED)
 CHOSEN = "gpu_types"  # input by check boxes
-# Fields of sessions, which a site may not have.
+# Fields of sessions, which a site might not have.
 _SESSION = ("session", "session_s", "session_idle_s", "session_shared")
 # Always visible; placed by templates/jobs/_submit_form.html.
 _PLACED = ("pool", "gpus", "command", "profile", "gpu_types", "name")
@@ -131,7 +131,7 @@ class FieldGroup:
 
     @property
     def set_text(self) -> str:
-        """Return the values that are set, as "Tags: a b, Priority: 5"."""
+        """Return the values that are set, such as "Tags: a b, Priority: 5"."""
         return ", ".join(_set_text(field) for field in self.fields if field.value)
 
 
@@ -146,7 +146,10 @@ def _set_text(field: SubmitField) -> str:
 def submit_fields(
     draft: Draft, errors: Mapping[str, Sequence[str]], *, is_simulated: bool, has_sessions: bool
 ) -> dict[str, SubmitField]:
-    """Return the form's inputs by name; those of sessions if there are any, or a value is set."""
+    """Return the form's inputs by name.
+
+    Inputs of sessions are left out if the site has no sessions and none of them has a value.
+    """
     hints = {"command": _("Optional: jobs of this pool are simulated.")}
     shown = {}
     shows_session = has_sessions or any(draft[name] or errors.get(name) for name in _SESSION)
@@ -298,7 +301,7 @@ def _pairs(field: str, text: str, errors: list[FieldError]) -> dict[str, str]:
         name, equals, value = line.partition("=")
         place = f"{field}." + _("Line {number}").format(number=number)
         if not equals:
-            errors.append(FieldError(place, _("has no ="), _("Write one NAME=value per line.")))
+            errors.append(FieldError(place, _("has no ="), _("Enter one NAME=value per line.")))
         elif name.strip() in variables:
             reason = _("sets {name} again").format(name=name.strip()[:80])
             errors.append(FieldError(place, reason, _("Keep one of the two.")))

@@ -116,7 +116,7 @@ def _terms_text(first: TermCharge, last: TermCharge) -> str:
 
 
 def _price_note(group: list[TermCharge], pool: str) -> Note:
-    """Return links to the posted prices of the terms; if many, only of the last ones."""
+    """Return links to the posted prices of the terms; for many terms, only the last links."""
     known = [charge for charge in group if charge.round is not None]
     links = [
         Link(

@@ -38,7 +38,7 @@ def deadline_context(job: Job, clocks: Clocks) -> dict[str, Any]:
 
 
 def stop_criterion_text(job: Job) -> str:
-    """Return the job's criterion with spaces, as "accuracy >= 0.93"."""
+    """Return the job's criterion with spaces, such as "accuracy >= 0.93"."""
     return re.sub(r"([<>]=)", r" \1 ", str(worded_fields(job)["stop_when"]))
 
 

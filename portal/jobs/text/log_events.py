@@ -36,7 +36,7 @@ _AFTER_START = {
 class LogLine:
     """A line: a shape, a bold start, the rest, and its round.
 
-    `times`: the number of equal renewals that it summarizes. `why`: the reason for which the job
+    `times`: the number of equal renewals that it summarises. `why`: the reason for which the job
     had waited. `hit`: the job lost its GPUs. `job`: another job of the event; `rule`, `note`: the
     rule, and the numbers that it compared.
     """
@@ -98,7 +98,7 @@ def _start_text(logged: LoggedEvent) -> str:
     if not logged.hold.has_waited:
         text = _("and its program started {later}.")
     elif logged.arrives:
-        text = _("and started {later}, when it had stopped elsewhere.")
+        text = _("and started {later}, when the job had stopped on its former GPUs.")
     return text.format(later=later)
 
 
@@ -109,7 +109,7 @@ def _unstarted_text(logged: LoggedEvent) -> str:
     if lease.state != Lease.State.WAITING:
         return _("and its program has not started yet.")
     if logged.arrives:
-        return _("and starts once it has stopped.")
+        return _("and starts once the job has stopped on its former GPUs.")
     return _("and starts once the jobs before it have stopped.")
 
 

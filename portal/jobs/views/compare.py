@@ -109,7 +109,7 @@ def _file_columns(table: RunComparison) -> dict[str, Any]:
 
 
 def _uids(request: HttpRequest) -> list[UUID]:
-    """Return the ids of the query, each once, at most `COMPARED_MAX`; others are ignored."""
+    """Return the ids of the query, each once, at most `COMPARED_MAX`; other ids are ignored."""
     uids: dict[UUID, None] = {}
     for text in " ".join(request.GET.getlist("job")[: 2 * COMPARED_MAX]).split():
         try:

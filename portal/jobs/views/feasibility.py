@@ -132,7 +132,7 @@ def _sweep_text(spec: Mapping[str, object], offer: PoolOffer) -> str:
     else:
         makes = _("It makes {jobs}, at most {limit} at once.")
         makes = makes.format(jobs=jobs, limit=thousands(at_once))
-    first = _("The answer is for the first one.")
+    first = _("The answer is for the first job.")
     return f"{makes} {first}"
 
 

@@ -342,7 +342,7 @@ def _type_note(kind: StartProspect) -> Note:
         _("{gpu_type} for this tenant").format(gpu_type=kind.gpu_type),
         (
             LineItem(_("quota, free of charge"), thousands(kind.quota)),
-            LineItem(_("of it in use"), thousands(kind.own_held)),
+            LineItem(_("of the quota, in use"), thousands(kind.own_held)),
             LineItem(_("borrowed now"), thousands(kind.borrowed_held)),
             LineItem(_("may borrow at most"), limit),
             LineItem(_("free in the pool now"), thousands(kind.free)),

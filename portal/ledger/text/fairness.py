@@ -47,7 +47,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     courses = [
         AlphaCourse(
             _("income only"),
-            column(gettext_noop("alpha of income only")),
+            column(gettext_noop("alpha, income only")),
             "income",
             OWN,
             [_number(period.alpha.get(tenant)) for period in periods],
@@ -56,7 +56,7 @@ def own_alpha_chart(history: RevenueHistory, tenant: int, *, file: str) -> PageC
     ]
     if history.whole.utility:
         full = [_number(period.full_alpha.get(tenant)) for period in periods]
-        head = column(gettext_noop("alpha of with utilities"))
+        head = column(gettext_noop("alpha with utilities"))
         courses.append(AlphaCourse(_("with utilities"), head, "full", LENT, full))
     alpha = _number(history.whole.alpha.get(tenant))
     value = _("not defined") if alpha is None else ratio(alpha)

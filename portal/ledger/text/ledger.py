@@ -55,7 +55,7 @@ def balance_note(account: AccountSummary | None = None) -> Note:
 def visible_entries(
     row: LedgerRow, visibility: Visibility | None, tenant: int
 ) -> list[LedgerEntry]:
-    """Return the entries of a transfer: the tenant, visible tenants, and the sum of the others.
+    """Return the entries of a transfer: the tenant, visible tenants, and the sum of all others.
 
     Their `tenant` is the visible name.
     """

@@ -14,7 +14,7 @@ DEFAULT_DAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class HistoryForm:
-    """The form's data. `policies` are the other ones: name, title, and whether it is chosen."""
+    """The form's data. `policies` are the other policies: name, title, and whether chosen."""
 
     fields: list[Field]
     policies: tuple[tuple[str, str, bool], ...]

@@ -181,7 +181,9 @@ def _length_text(option: Option) -> str:
 
 
 def options_typed(policy: str, posted: Mapping[str, str]) -> dict[str, Any]:
-    """Return the form's options by their types; unreadable input stays text.
+    """Return the form's options, each converted to its type.
+
+    Input that cannot be converted stays text.
 
     Raises:
         UnknownPolicyError: the policy does not exist.

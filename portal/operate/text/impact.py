@@ -152,7 +152,7 @@ def _settings_sentence(impact: SettingsImpact, rows: Sequence[ImpactLine]) -> st
 
 
 def _moves(moved: Sequence[ImpactLine], *, several: bool) -> list[str]:
-    """Return the largest changes by name, and the number of the others.
+    """Return the largest changes by name, and the number of the other changes.
 
     `several`: the round has several GPU types, so a tenant may gain and lose at once.
     """

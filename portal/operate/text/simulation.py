@@ -38,7 +38,7 @@ METRICS = (
     *FAIRNESS,
     SimulationMetric(
         "tenant_daily_deficit",
-        gettext_noop("Fair share not received on its day"),
+        gettext_noop("Fair share not received within the day"),
         write_share,
         -1,
         0.001,
@@ -51,7 +51,9 @@ METRICS = (
         0.001,
     ),
     # Neither is better: without new jobs, a policy that ends the queue early leaves GPUs idle.
-    SimulationMetric("gpu_utilisation", gettext_noop("GPUs at useful work"), write_share, 0, 0.001),
+    SimulationMetric(
+        "gpu_utilisation", gettext_noop("GPUs doing useful work"), write_share, 0, 0.001
+    ),
     SimulationMetric(
         "waste",
         gettext_noop("GPUs wasted: idle while jobs were queued, or overhead"),
@@ -151,7 +153,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], hours: int) -> str:
 def _waits_text(longer: float) -> str:
     """Return a text about a policy under which jobs wait longer, by a negative time if less."""
     if not longer:
-        return _("Under {policy} jobs would wait as long.")
+        return _("Under {policy} jobs would wait the same time.")
     if longer > 0:
         return _("Under {policy} jobs would wait {time} longer.")
     return _("Under {policy} jobs would wait {time} less.")
@@ -160,17 +162,17 @@ def _waits_text(longer: float) -> str:
 def _completed_text(over: int, hours: int) -> str:
     """Return how many more jobs would be completed; `over` is negative if fewer."""
     if not over:
-        text = _("As many would be completed in the next {hours} h.")
+        text = _("The same number of jobs would be completed in the next {hours} h.")
     elif over > 0:
         text = ngettext(
-            "{count} job more would be completed in the next {hours} h.",
-            "{count} jobs more would be completed in the next {hours} h.",
+            "{count} more job would be completed in the next {hours} h.",
+            "{count} more jobs would be completed in the next {hours} h.",
             over,
         )
     else:
         text = ngettext(
-            "{count} job fewer would be completed in the next {hours} h.",
-            "{count} jobs fewer would be completed in the next {hours} h.",
+            "{count} fewer job would be completed in the next {hours} h.",
+            "{count} fewer jobs would be completed in the next {hours} h.",
             -over,
         )
     return text.format(count=write_count(abs(over)), hours=hours)
@@ -272,7 +274,7 @@ def _options(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, str], .
     return tuple(
         (
             name,
-            shown_option(own["options"].get(name, _("its default"))) if same else "",
+            shown_option(own["options"].get(name, _("default"))) if same else "",
             shown_option(value),
         )
         for name, value in other["options"].items()
@@ -292,9 +294,9 @@ def _assumptions(row: Simulation, result: Mapping[str, Any]) -> list[str]:
     known = result["assumed"]
     jobs = result["runs"][0]["row"]["jobs"]
     return [
-        _("No submissions and no cancellations: only the {jobs} open at the start.").format(
-            jobs=plural(jobs, "job")
-        ),
+        _(
+            "No job is submitted or cancelled: only the {jobs} open at the start are simulated."
+        ).format(jobs=plural(jobs, "job")),
         _work_text(known),
         _(
             "A job that is open after {hours} h counts until then, so true times are at least as"

@@ -66,7 +66,7 @@ def _let_in(view: View, action: Action = Action.OPERATE) -> View:
 
 
 def _record(request: HttpRequest, role: str | None) -> None:
-    """Record a change that the site role does not allow; None if it was removed meanwhile."""
+    """Record a change that the site role does not allow; None if the role was removed."""
     record_refusal(
         actor_of(request),
         f"{request.method} {request.path}",

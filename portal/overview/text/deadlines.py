@@ -16,7 +16,7 @@ Dated: TypeAlias = tuple[Job, DeadlineStory]
 
 
 def dated_context(jobs: Sequence[Dated], clocks: Clocks, *, more: bool) -> dict[str, Any]:
-    """Return the rows and their heading; `jobs` by deadline, `more`: later ones exist."""
+    """Return the rows and their heading; `jobs` by deadline, `more`: later jobs exist."""
     return {
         "dated": [{"job": job, "standing": standing_badge(story, clocks)} for job, story in jobs],
         "dated_title": _title(jobs, more=more),

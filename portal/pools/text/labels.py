@@ -1,4 +1,4 @@
-"""Names of a pool's units and of windows of time."""
+"""Names of a pool's units and of time windows."""
 
 from collections.abc import Iterable
 

@@ -266,7 +266,7 @@ def _kept_text(view: PoolOverview) -> str:
     for claim in (claim for type_ in view.types for claim in type_.claims if claim.kept):
         others = pgettext("from or to", "other tenants")
         kept[claim.tenant.name if claim.tenant else others] += claim.kept
-    text = _("{count} of {tenant}")
+    text = _("{tenant}: {count}")
     parts = (text.format(count=thousands(gpus), tenant=name) for name, gpus in kept.items())
     return ", ".join(parts)
 

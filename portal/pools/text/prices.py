@@ -92,7 +92,7 @@ def _note(point: PriceRow) -> Note:
     title = _("Price of {gpu_type} from round {number} on").format(
         gpu_type=point.gpu_type, number=thousands(point.valid_from_round)
     )
-    text = _("One price per GPU type, posted after each round, equal for all tenants.")
+    text = _("One price per GPU type, posted after each round, the same for all tenants.")
     return Note(title, *price_lines(point, point.price), text=text)
 
 

@@ -82,7 +82,7 @@ class Maintenance:
 
     @property
     def names(self) -> str:
-        """Return up to five nodes by name, and the number of the others."""
+        """Return up to five nodes by name, and the number of the other nodes."""
         if len(self.nodes) <= NAMED:
             return ", ".join(self.nodes)
         return _("{names} and {count} more").format(

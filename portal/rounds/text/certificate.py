@@ -76,7 +76,9 @@ MEANINGS = {
         "No borrowed GPU-hour costs more than its value to the job"
     ),
     P.ENVY_FREE: gettext_noop("No tenant prefers another's share"),
-    P.SHARING_INCENTIVE: gettext_noop("No tenant does worse than with its own part of the pool"),
+    P.SHARING_INCENTIVE: gettext_noop(
+        "No tenant does worse than with a split of the pool by weight"
+    ),
     P.PARETO: gettext_noop("No tenant could do better without a loss to another"),
     P.OVERSTATING: gettext_noop("Overstating speeds does not pay"),
     P.UNDERSTATING: gettext_noop("Understating speeds does not pay"),
@@ -122,7 +124,7 @@ def round_certificate(view: RoundView, seen: CertificateView | None) -> Certific
 
 
 def _alarm(view: RoundView, seen: CertificateView | None) -> str:
-    """Return that the certificate is missing, or differs when computed again."""
+    """Return a warning about a missing or differing certificate; empty if it is sound."""
     if view.damages or (view.decision is not None and view.decision.again is False):
         return _(UNVERIFIED)
     return _("It could not be certified.") if seen is not None and seen.failure else ""
@@ -149,7 +151,10 @@ def _measured_text(view: RoundView, seen: CertificateView | None) -> str:
 
 
 def _measured_again(is_same: bool | None) -> str:
-    """Return that the certificate is the same when it is measured again, None if it was not."""
+    """Return how the certificate was measured, and whether a second measurement agrees.
+
+    `is_same` is None if it was not measured again.
+    """
     if is_same:
         return _(
             "Measured independently of the policy when the round was decided, and again when you"

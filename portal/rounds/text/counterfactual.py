@@ -67,7 +67,9 @@ def _headline(result: Counterfactual, round_: Round) -> str:
 def _deck(result: Counterfactual, round_: Round) -> str:
     """Return the policy's promise; a policy that is not truthful is named."""
     if result.looks_at_speeds and result.chosen is None:
-        return _("This page needs a job in the round whose job type has speeds.")
+        return _(
+            "You can try reports for a round in which one of your jobs has a job type with speeds."
+        )
     return _promise_text(result).format(policy=round_.policy, theorem=result.bound)
 
 

@@ -72,7 +72,7 @@ def applied_note(view: RoundView, key: str, item: str, title: str) -> Note | Non
 
 
 def lost_text(reason: str) -> str:
-    """Return that an item was not applied, and why; empty without a reason."""
+    """Return why an item was not applied, as a text; empty without a reason."""
     return _("not applied: {reason}").format(reason=_(reason)) if reason else ""
 
 

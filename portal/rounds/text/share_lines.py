@@ -1,4 +1,4 @@
-"""A certificate's sentences on shares: envy, each tenant's own part, equality and efficiency."""
+"""A certificate's sentences on shares: envy, splits by weight, equality and efficiency."""
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -18,8 +18,8 @@ def envy_sentence(row: CertificateItemView) -> str:
     names = {"tenant": name_of(row.tenant), "other": other_name(row.other)}
     if row.verdict is Verdict.NOTED:
         return _(
-            "It holds for all tenants whose jobs do not limit them. Of the others, {tenant} would"
-            " do {gain} more with the share of {other}."
+            "It holds for all tenants whose jobs do not limit them. Of the other tenants,"
+            " {tenant} would do {gain} more with the share of {other}."
         ).format(**names, gain=thousands(row.worst, 2))
     if row.count:
         text = _("By weight, {tenant} would do {gain} more with the share of {other}.")
@@ -27,32 +27,36 @@ def envy_sentence(row: CertificateItemView) -> str:
     closest = ngettext("Closest of {count} pair:", "Closest of {count} pairs:", row.checked)
     is_same, is_own = row.worst > -SAME, names["tenant"] == names["other"]
     text = {
-        (True, False): _("{tenant} would do the same with {other}'s."),
-        (True, True): _("{tenant} would do the same with that of another of its job types."),
-        (False, False): _("{tenant} would do {less} less with {other}'s."),
-        (False, True): _("{tenant} would do {less} less with that of another of its job types."),
+        (True, False): _("{tenant} would do the same with the share of {other}."),
+        (True, True): _("{tenant} would do the same with the share of another of its job types."),
+        (False, False): _("{tenant} would do {less} less with the share of {other}."),
+        (False, True): _(
+            "{tenant} would do {less} less with the share of another of its job types."
+        ),
     }[is_same, is_own]
     less = thousands(-row.worst, 2)
     return f"{closest.format(count=thousands(row.checked))} {text.format(**names, less=less)}"
 
 
 def _pairs(row: CertificateItemView) -> str:
-    """Return how many pairs envy, if they are several."""
+    """Return in how many pairs a tenant envies another; empty for a single pair."""
     if row.count == 1:
         return ""
-    text = _("{count} pairs of {checked} do so.")
+    text = _("This applies to {count} of {checked} pairs.")
     return f" {text.format(count=thousands(row.count), checked=thousands(row.checked))}"
 
 
 def own_part_sentence(row: CertificateItemView) -> str:
-    """Return the least throughput in proportion to a tenant's own part of the pool."""
+    """Return the least throughput, relative to a split of the pool by weight."""
     if row.worst is None:
         return ""
     who, times = name_of(row.tenant), thousands(row.worst, 2)
     if not row.count:
-        text = _("The least is {tenant}: {times} times what its part of every type would do.")
+        text = _(
+            "The least is {tenant}: {times} times what its share of a split by weight would do."
+        )
         return text.format(tenant=who, times=times)
-    text = _("{tenant} does {times} times what its part of every type would do.")
+    text = _("{tenant} does {times} times what its share of a split by weight would do.")
     said = text.format(tenant=who, times=times)
     if row.count == 1:
         return said

@@ -164,8 +164,8 @@ def _ends(c: DecisionCounts) -> Promise:
     if not c.preempted:
         return stored_line(_("Leases end when they are due, not before"), broken, text, note)
     early = ngettext(
-        "{count} other got notice before, past its minimum runtime.",
-        "{count} others got notice before, past their minimum runtime.",
+        "{count} other lease got notice before, after its minimum runtime.",
+        "{count} other leases got notice before, after their minimum runtime.",
         c.preempted,
     ).format(count=thousands(c.preempted))
     return stored_line(

@@ -19,15 +19,15 @@ def throughput_rows(seen: CertificateView | None) -> list[dict[str, Any]]:
 
 
 def throughput_title(seen: CertificateView) -> str:
-    """Return whether each tenant does at least as well as on its own part."""
+    """Return whether each tenant does at least as well as with a split by weight."""
     rows = [row for row in seen.rows if row.ideal is not None]
     less = sum((row.ideal or 0) < row.alone * (1 - SAME) for row in rows)
     if less:
         return ngettext(
-            "{count} of {job_types} does less than on its own part",
-            "{count} of {job_types} do less than on their own part",
+            "{count} of {job_types} does less than with a split by weight",
+            "{count} of {job_types} do less than with a split by weight",
             less,
         ).format(count=thousands(less), job_types=plural(len(rows), "job type"))
     if seen.rows_hidden:
-        return _("You do at least as well as on your own part")
-    return _("Every tenant does at least as well as on its own part")
+        return _("You do at least as well as with a split by weight")
+    return _("Every tenant does at least as well as with a split by weight")

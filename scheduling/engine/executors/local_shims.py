@@ -49,7 +49,7 @@ class LivingShims:
 
     @cached_property
     def _searched(self) -> dict[str, int]:
-        """Return the shims of all folders below the root, by folder; of several, the earliest."""
+        """Return the shim of each folder below the root; if there are several, the earliest."""
         shims: dict[str, int] = {}
         below = f"{self._root}/"
         for name in os.listdir("/proc"):  # noqa: PTH208 - names only, many of them

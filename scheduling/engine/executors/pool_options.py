@@ -35,7 +35,7 @@ def check_options(
         return
     known = {field.encode_name: field for field in structs.fields(kind)}
     there_are = (
-        _("There are {known}.").format(known=", ".join(known))
+        _("Options: {known}.").format(known=", ".join(known))
         if known
         else _("This executor has no options.")
     )

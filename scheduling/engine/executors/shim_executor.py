@@ -398,7 +398,7 @@ class ShimExecutor(ABC):
         return reports
 
     def _clocks(self, tokens: Iterable[str]) -> dict[str, PoolClock]:
-        """Return the clocks of the tokens' pools; for unknown jobs, of the launching pool."""
+        """Return the clock of each token's pool; for an unknown job, that of the launching pool."""
         jobs = Job.objects.filter(id__in=set(map(token_job, tokens)))
         with site_scope():
             known = dict(jobs.values_list("id", "pool_id"))

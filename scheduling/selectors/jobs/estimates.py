@@ -34,7 +34,7 @@ class TypeRecords:
         self._sizes: dict[tuple[int, int, tuple[str, ...]], SizeRecord | None] = {}
 
     def size(self, profile: int, gpus: int, gpu_types: tuple[str, ...]) -> SizeRecord | None:
-        """Return what was measured for jobs of this type and size, or None if nothing was."""
+        """Return the measured record of jobs of this type and size, or None without one."""
         key = (profile, gpus, gpu_types)
         if key not in self._sizes:
             record = self._records.get(profile)

@@ -170,7 +170,7 @@ def values_of(row: Job) -> tuple[tuple[int, int], ...]:
 
 
 def utility_of(row: Job) -> Utility | None:
-    """Return a job's utility, or None if it has none or it cannot be read."""
+    """Return a job's utility, or None if the job has none or it cannot be read."""
     try:
         return stated_utility(row.pk, row.utility)
     except UtilityError:

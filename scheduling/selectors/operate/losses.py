@@ -76,7 +76,7 @@ def name_of(row: ExecutorHealth) -> str:
 
 
 def _leases(tokens: dict[str, str]) -> dict[str, Lease]:
-    """Return the leases that tokens (`installation-job-number`) identify; others are ignored."""
+    """Return the leases that tokens (`installation-job-number`) identify; ignore other tokens."""
     wanted = {}
     for token in tokens:
         _, _, rest = token.partition("-")

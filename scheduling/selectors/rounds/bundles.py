@@ -213,7 +213,7 @@ def _is_named(row: VisibleTenant, visibility: Visibility) -> bool:
 
 
 def _keys(pool_id: int, day: date, visibility: Visibility) -> list[TenantKeyRow]:
-    """Return the pseudonym keys of the viewer's own tenants; others, even operators, get none."""
+    """Return the pseudonym keys of the viewer's own tenants; even operators get no others."""
     secret = _secret(pool_id, day)
     if secret is None:
         return []

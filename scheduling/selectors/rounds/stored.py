@@ -116,7 +116,7 @@ def round_bytes(round_: Round) -> tuple[bytes, bytes]:
 
 
 def _blobs(round_: Round) -> Iterator[RoundBlob]:
-    """Yield the stored blobs of the round's number; those of the round's own day come first.
+    """Yield the stored blobs of the round's number, first the blobs of the round's own day.
 
     The day is looked up in an index first, which normally suffices.
     """

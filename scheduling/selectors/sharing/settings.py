@@ -68,7 +68,7 @@ NO_RULES: SharingRules = MappingProxyType({})
 def sharing_rules(
     pool_id: int, at: datetime, *, tenants: Collection[int] | None = None
 ) -> SharingRules:
-    """Return tenants' own settings at an instant of pool time; all tenants' if None."""
+    """Return the settings of `tenants` at an instant of pool time; of all tenants if None."""
     wanted = None if tenants is None else list(tenants)
     rows = fetch_rows(_RULES, {"pool": pool_id, "at": at, "tenants": wanted})
     return {

@@ -74,7 +74,7 @@ def overclaims_of(profile: Profile | None) -> tuple[Comparison, ...]:
 
 
 def read_measurements(pool_id: int, tenant_id: int, name: str) -> Measurements | None:
-    """Return the measurements of a tenant's job type in a pool, or None if it does not exist."""
+    """Return the measurements of a tenant's job type; None if the pool has no such type."""
     rows = Profile.objects.filter(pool_id=pool_id, tenant_id=tenant_id, name=name)
     profile = rows.select_related("tenant").first()
     if profile is None:

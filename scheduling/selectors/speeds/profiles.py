@@ -10,7 +10,7 @@ ACTIVE = Q(jobs__state__in=Job.ACTIVE_STATES)
 
 
 def list_profiles(pool_id: int, tenants: Collection[int] | None) -> list[Profile]:
-    """Return the job types of tenants in a pool, by tenant and name; all tenants' if None.
+    """Return the job types of `tenants` in a pool, by tenant and name; of all if None.
 
     Their `active` counts their waiting and running jobs. A single query.
     """

@@ -88,7 +88,7 @@ class TestHistory:
 
 
 class TestSums:
-    """Each round takes the sums of tenants, classes of jobs and jobs from the previous round."""
+    """Each round starts with the sums that the previous round left: tenants, classes, jobs."""
 
     def test_reports_lowered_sum_with_both_values(self) -> None:
         found = bent(2, lambda snapshot: with_claim(snapshot, 2, alloc_gpu_us=7))

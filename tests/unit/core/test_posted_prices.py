@@ -1,4 +1,4 @@
-"""Test posted prices against eq. (8) of Astraea-online with a pool's utilization."""
+"""Test posted prices against eq. (8) of Astraea-online with a pool's utilisation."""
 
 from __future__ import annotations
 

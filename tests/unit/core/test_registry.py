@@ -41,13 +41,13 @@ class TestOptions:
             ({"leese": 1}, "leese: unknown option; known are"),
             (
                 {"reserve_after_leases": -1},
-                "reserve_after_leases: Write a whole number from 0 to 1,000.",
+                "reserve_after_leases: Enter a whole number from 0 to 1,000.",
             ),
-            ({"tenant_share": "all"}, "tenant_share: Write one of demand, quota."),
-            ({"work_conserving": "yes"}, "work_conserving: Write true or false."),
+            ({"tenant_share": "all"}, "tenant_share: Choose one of demand, quota."),
+            ({"work_conserving": "yes"}, "work_conserving: Use true or false."),
             (
                 {"fairness_window_s": 1.5},
-                "fairness_window_s: Write a whole number from 0 to 316,224,000.",
+                "fairness_window_s: Enter a whole number from 0 to 316,224,000.",
             ),
         ],
     )

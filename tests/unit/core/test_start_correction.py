@@ -57,9 +57,9 @@ class TestFactor:
 
 class TestWaitingJobs:
     def test_increase_factor(self) -> None:
-        """Half of the jobs started early, and the others still wait.
+        """Half of the jobs started early, and the other half still waits.
 
-        Without those, all jobs would seem to start early.
+        Without the waiting jobs, all jobs would seem to start early.
         """
         started = past(*[0.5] * 30)
         without = correction_by(started, LEASE_US).long

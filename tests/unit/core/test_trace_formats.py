@@ -1,4 +1,4 @@
-"""Test the parsing of trace lines; a bad line does not affect the others."""
+"""Test the parsing of trace lines; a bad line does not affect other lines."""
 
 from __future__ import annotations
 

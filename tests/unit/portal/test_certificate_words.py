@@ -29,10 +29,15 @@ def closest(tenant: str, other: str) -> str:
 
 class TestClosestPair:
     def test_of_two_tenants(self) -> None:
-        assert closest("red", "blue") == "Closest of 6 pairs: red would do the same with blue's."
+        assert (
+            closest("red", "blue")
+            == "Closest of 6 pairs: red would do the same with the share of blue."
+        )
 
     def test_of_two_job_types_of_one_tenant(self) -> None:
-        told = "Closest of 6 pairs: red would do the same with that of another of its job types."
+        told = (
+            "Closest of 6 pairs: red would do the same with the share of another of its job types."
+        )
         assert closest("red", "red") == told
 
 

@@ -102,7 +102,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     ),
     "options that are not JSON": (
         {"ROUNDS_STORAGE_OPTIONS": "bucket=canary-4"},
-        'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}',
+        'ROUNDS_STORAGE_OPTIONS must be a JSON object, such as {"bucket_name": "rounds"}',
     ),
     "rounds kept for too few days": (
         {"ROUNDS_KEEP_DAYS": "89"},
@@ -160,7 +160,7 @@ UNSAFE: dict[str, tuple[dict[str, str], str]] = {
     "a form origin with a path": (
         {"CSRF_TRUSTED_ORIGINS": "https://gpu.invalid/login/"},
         (
-            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; write only"
+            "CSRF_TRUSTED_ORIGINS has 'https://gpu.invalid/login/': not an origin; use only"
             " https:// and the host"
         ),
     ),

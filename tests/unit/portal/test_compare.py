@@ -60,10 +60,11 @@ class TestHeadline:
 
     def test_describes_differences(self) -> None:
         assert self.headline(avg_queue_s=40.0, finished=5) == (
-            "Under fifo jobs would wait 1 min less. 1 job more would be completed in the next 24 h."
+            "Under fifo jobs would wait 1 min less. 1 more job would be completed in the next 24 h."
         )
         assert self.headline() == (
-            "Under fifo jobs would wait as long. As many would be completed in the next 24 h."
+            "Under fifo jobs would wait the same time."
+            " The same number of jobs would be completed in the next 24 h."
         )
         assert self.headline(policy="ltgf").startswith("Under ltgf with these options jobs")
 

@@ -27,7 +27,7 @@ class TestSetting:
         with pytest.raises(SettingError) as caught:
             environment.fields("ROUNDS_STORAGE_OPTIONS")
         assert str(caught.value) == (
-            'ROUNDS_STORAGE_OPTIONS must be a JSON object, as {"bucket_name": "rounds"}'
+            'ROUNDS_STORAGE_OPTIONS must be a JSON object, such as {"bucket_name": "rounds"}'
         )
 
     def test_reads_json_object(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class TestLeaseMemory:
         usage = JobUsage(leases=(lease,), points=(point(1, 0, 10, gib),))
         (chart,) = (one for one in usage_charts(usage, gpus=1, file="job") if "memory" in one.key)
         assert (chart.unit, chart.series[0].values[0]) == (unit, value)
-        assert chart.title == f"Memory {said} {unit} at most"
+        assert chart.title == f"Memory: at most {said} {unit}"
         assert [label.text for label in chart.labels] == [said]
 
 
@@ -90,13 +90,16 @@ def gpu_texts(gpus: int, some: int) -> list[str]:
     return [one.text for one in charts if one.key in ("usage-gpu", "usage-gpu-memory")]
 
 
+HIGHEST = "Dotted: the highest samples."
+
+
 class TestGpuTexts:
     def test_are_singular_for_one_gpu(self) -> None:
         assert gpu_texts(1, 1) == [
-            "The share of time in which a kernel ran on it. Dotted: the lowest samples.",
-            "Used on its GPU. Dotted: the highest samples. The memory of a GPU: 78 GiB.",
+            "The share of time in which a kernel ran on the GPU. Dotted: the lowest samples.",
+            f"Memory used on the job's GPU. {HIGHEST} The memory of a GPU: 78 GiB.",
         ]
 
     def test_name_number_of_reporting_gpus(self) -> None:
-        assert gpu_texts(8, 8)[0].startswith("Mean of its 8 GPUs: the share of time")
-        assert gpu_texts(8, 3)[0].startswith("Mean of 3 of its 8 GPUs: the share of time")
+        assert gpu_texts(8, 8)[0].startswith("Mean over the job's 8 GPUs: the share of time")
+        assert gpu_texts(8, 3)[0].startswith("Mean over 3 of the job's 8 GPUs: the share")

@@ -69,7 +69,7 @@ class TestDecision:
         ("words", "message"),
         [
             (("--policy", "lottery"), "no policy is named 'lottery'"),
-            (("--option", "environment=war"), "environment: Write one of"),
+            (("--option", "environment=war"), "environment: Choose one of"),
             (("--option", "environment"), "an option must be KEY=VALUE"),
         ],
     )

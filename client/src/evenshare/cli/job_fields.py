@@ -273,7 +273,7 @@ JOB_FIELDS = (
         "text",
         False,
         False,
-        "Indices as 0-9, 0-99:10 or 1,4,7: one job for each; %3 at the end runs at most 3 at once.",
+        "Indices such as 0-9, 0-99:10 or 1,4,7, one job each; %3 at the end: at most 3 at once.",
     ),
     JobField(
         "matrix",

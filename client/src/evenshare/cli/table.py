@@ -296,7 +296,7 @@ COMMANDS = (
         (
             POOL,
             option("--type", required=True, metavar="TYPE", help="a GPU type"),
-            option("--since", metavar="TIME", help="pool time, as 2030-01-01T00:00:00Z"),
+            option("--since", metavar="TIME", help="pool time, such as 2030-01-01T00:00:00Z"),
             option("--until", metavar="TIME", help="pool time, not included"),
             *PAGES,
         ),

@@ -14,7 +14,7 @@ from .terminal import Terminal
 
 NEEDS = (3, 11)
 INSTALL = "pip install 'evenshare[verify]'"
-# Copies the values of evenshare_core.verification.verdict.Gap, which may not be installed.
+# Copies the values of evenshare_core.verification.verdict.Gap, which might not be installed.
 GAPS = (
     "bundle", "own-rows", "names", "version", "certificate", "before", "superseded", "head",
     "rows", "limit", "rounds",

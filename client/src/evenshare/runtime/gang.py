@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 class GangKeeper(Keeper):
-    """Keeps the newest snapshot of a rank, and agrees with the others on the store to write."""
+    """Keeps the newest snapshot of a rank; all ranks agree on the store to write."""
 
     def __init__(self, contract: Contract, *, every_s: float) -> None:
         super().__init__(contract, every_s=every_s)
@@ -273,7 +273,7 @@ class GangKeeper(Keeper):
             self._pending[number] = body
 
     def _listen(self, now: float) -> None:
-        """Publish this rank's position, and read those of the others."""
+        """Publish this rank's position, and read the positions of the other ranks."""
         if self._rank == 0:
             self._conclude(now)
         heard = self._board.hear(0)

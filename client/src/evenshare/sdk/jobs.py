@@ -105,7 +105,7 @@ class Jobs:
     def act(
         self, action: str, jobs: Iterable[JobRow | str], **more: object
     ) -> builtins.list[JobActionRow]:
-        """Act on at most 1,000 jobs, each by itself; return the outcome for each.
+        """Act on at most 1,000 jobs, each separately; return the outcome for each.
 
         `action`: `cancel`, `hold`, `release`, `priority`, `tag` or `untag`. `more`: `priority=`, or
         `tags=` as a list.

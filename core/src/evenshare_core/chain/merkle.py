@@ -46,7 +46,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root(size: int, read: Reader) -> bytes:
-    """Return the root of the tree of the first `size` leaves; if 0, the SHA-256 of no bytes."""
+    """Return the root of the tree of the first `size` leaves; for 0, the SHA-256 of no bytes."""
     return _hashes([(0, size)], read)[0] if size else EMPTY_ROOT
 
 
@@ -172,10 +172,10 @@ def _verify_growth(
 
 
 def _climb(here: int, last: int, path: Sequence[bytes], start: bytes) -> tuple[bytes, bytes]:
-    """Return the roots above a node: of the tree that ends with it, and of the tree up to `last`.
+    """Return two roots: of the tree that ends with a node, and of the tree that ends with `last`.
 
     Raises:
-        ProofError: the path does not have the height of the tree.
+        ProofError: the path is longer or shorter than the height of the tree.
     """
     old = new = start
     for step in path:

@@ -50,7 +50,7 @@ def add_overheads(parser: argparse.ArgumentParser) -> None:
 
 
 def rules_of(options: Options) -> dict[str, Rules]:
-    """Return the rules of each policy to run by its name, in the given order.
+    """Return the rules of each policy to run, by policy name, in the given order.
 
     Raises:
         InputError: a policy or one of its options is unknown, or a time is below 0.

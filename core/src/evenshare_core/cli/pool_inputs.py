@@ -167,7 +167,7 @@ def _start_us(text: str) -> int:
     try:
         return submission(text)
     except UnfitError as error:
-        raise InputError(f"--start {error.reason}; write 2017-10-09T00:00 or 3600") from None
+        raise InputError(f"--start {error.reason}; use 2017-10-09T00:00 or 3600") from None
 
 
 def whole_number(text: str, what: str, most: int = COUNT_MAX) -> int:

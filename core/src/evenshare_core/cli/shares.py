@@ -114,7 +114,7 @@ def _limits(problem: ShareProblem) -> Array | None:
 
 
 def _sharing() -> dict[str, SharingPolicy]:
-    """Return by name the policies that compute shares of GPU types with an optimization program."""
+    """Return by name the policies that compute shares of GPU types with an optimisation program."""
     return {name: one for name, one in POLICIES.items() if isinstance(one, SharingPolicy)}
 
 

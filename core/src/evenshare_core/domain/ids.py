@@ -31,7 +31,7 @@ class IdKind(StrEnum):
 
 
 class Row(NamedTuple):
-    """A list whose first elements have these shapes; the others contain no ids."""
+    """A list whose first elements have these shapes; its other elements contain no ids."""
 
     places: tuple[Shape, ...]
 

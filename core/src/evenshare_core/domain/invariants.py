@@ -187,8 +187,8 @@ BEFORE_EXPIRY = (EndReason.PREEMPTED, EndReason.MOVED)
 def _preemptions(facts: _Facts) -> Iterator[str]:
     """A lease ends before its expiry only for a job that starts on the lease's GPUs and needs them.
 
-    A moved job continues elsewhere in the same round; a preempted job does not start again in it. A
-    gang causes at most as many moves as it has GPUs.
+    A moved job continues on other GPUs in the same round; a preempted job does not start again in
+    this round. A gang causes at most as many moves as it has GPUs.
 
     If a limit withdrew a pick, its GPUs are free, and if GPUs are promised to waiting jobs, some
     are kept free. The need cannot be checked then; both jobs must share a node.

@@ -1,6 +1,6 @@
 """The catalogue of texts for reasons, for pages, REST and the command line.
 
-An entry's id is its table and code, as `ENDINGS.moved`. `SupersededReason` contains its texts
+An entry's id is its table and code, such as `ENDINGS.moved`. `SupersededReason` contains its texts
 itself, because bundles contain them.
 """
 
@@ -304,7 +304,7 @@ NONE_WOULD_DO: dict[str, str] = {
     DeadlineLimit.SIZE: "No deadline is feasible on the present pool.",
     DeadlineLimit.QUOTA: "No deadline is feasible with the present quota.",
 }
-# The reason why a lease has no GPU utilization.
+# The reason why a lease has no GPU utilisation.
 GPU_STATES: dict[str, str] = {
     "absent": "nvidia-smi is not installed on its node",
     "failed": "nvidia-smi failed on its node and is no longer called",

@@ -47,7 +47,7 @@ class EndReason(StrEnum):
     """The reason why a lease ended."""
 
     PREEMPTED = "preempted"  # before its expiry, with notice, for the job that a rule ranked ahead
-    MOVED = "moved"  # before its expiry, with notice; its job continues elsewhere
+    MOVED = "moved"  # before its expiry, with notice; its job continues on other GPUs
     NOT_RENEWED = "not_renewed"  # expired, and the round gave the GPUs to another job
     FINISHED = "finished"
     FAILED = "failed"

@@ -56,9 +56,9 @@ NUMBERS: Mapping[UtilityKind, tuple[str, ...]] = {
     UtilityKind.BID: ("per_gpu_hour",),
 }
 FORMS_HINT = (
-    'Write {"kind": "linear", "k": "-2", "g": "100"},'
+    'Use {"kind": "linear", "k": "-2", "g": "100"},'
     ' {"kind": "convex", "e": "100", "kappa": "1.5"} or {"kind": "bid", "per_gpu_hour": "0.8"};'
-    ' or as text: "linear k=-2 g=100", "convex e=100 kappa=1.5", "bid per_gpu_hour=0.8".'
+    ' or a text: "linear k=-2 g=100", "convex e=100 kappa=1.5", "bid per_gpu_hour=0.8".'
 )
 
 
@@ -206,7 +206,7 @@ def _check(utility: Utility) -> None:
         raise UtilityError(
             names[0] if not least <= scale <= MOST_MICRO else names[1],
             "is out of bounds",
-            "Write an amount above 0, at most a billion.",
+            "Enter an amount above 0, at most a billion.",
         )
 
 

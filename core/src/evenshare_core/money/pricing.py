@@ -1,4 +1,4 @@
-"""Posted prices: the price of a GPU-hour follows from the pool's utilization.
+"""Posted prices: the price of a GPU-hour follows from the pool's utilisation.
 
 Source: N. Wang et al., "Online Scheduling of Distributed Machine Learning Jobs for Incentivizing
 Sharing in Multi-Tenant Systems", IEEE TC 2022. Eq. (8), eta(h) = theta^(h / C) - 1, is scaled by

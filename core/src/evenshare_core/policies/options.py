@@ -102,13 +102,13 @@ class Option:
         """Return a sentence that states the valid values."""
         match self.kind:
             case "switch":
-                return "Write true or false."
+                return "Use true or false."
             case "choice":
-                return f"Write one of {', '.join(self.choices)}."
+                return f"Choose one of {', '.join(self.choices)}."
         noun = "a whole number" if self.kind == "integer" else "a number"
         if self.least is None or self.most is None:
-            return f"Write {noun}."
-        return f"Write {noun} from {self.least:,} to {self.most:,}."
+            return f"Enter {noun}."
+        return f"Enter {noun} from {self.least:,} to {self.most:,}."
 
 
 def describe_options(kind: type[Options]) -> tuple[Option, ...]:

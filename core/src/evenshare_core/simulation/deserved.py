@@ -38,7 +38,7 @@ QUOTA, ARRIVE, HOLD, LEAVE = range(4)
 
 
 class QuotaStep(NamedTuple):
-    """A change of a tenant's quota of a type by `gpus`; if `at_us` is None, from the start."""
+    """A change of a tenant's quota of a type by `gpus`; `at_us` is None if from the start."""
 
     at_us: int | None
     tenant: int

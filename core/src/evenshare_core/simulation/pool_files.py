@@ -95,10 +95,10 @@ def _quota(row: TableRow) -> PoolQuota:
     modes = ", ".join(Mode)
     mode = row.text("mode") or Mode.LEND_AND_BORROW.value
     if mode not in set(Mode):
-        raise row.error("mode", f"is unknown: {shown(mode)}; write one of {modes}")
+        raise row.error("mode", f"is unknown: {shown(mode)}; use one of {modes}")
     gpus = row.whole("gpus")
     if gpus is None:
-        raise row.error("gpus", "is empty; write a whole number from 0 on")
+        raise row.error("gpus", "is empty; use a whole number from 0 on")
     quota = Entitlement(
         0, gpu_type_of(row), gpus, Mode(mode), row.whole("borrow_limit"), row.whole("lend_limit")
     )
@@ -117,7 +117,7 @@ def _holds(row: TableRow, start_us: int | None) -> bool:
         try:
             bounds[column] = submission(text)
         except UnfitError as error:
-            raise row.error(column, f"{error.reason}; write an instant") from None
+            raise row.error(column, f"{error.reason}; use an instant") from None
     if start_us is None:
         return True
     if bounds.get("until", start_us + 1) <= start_us:
@@ -138,7 +138,7 @@ def gpu_type_of(row: TableRow) -> str:
     """
     name = row.name("gpu_type")
     if not _TYPE.fullmatch(name):
-        advice = "write up to 31 letters, digits, - and _"
+        advice = "use up to 31 letters, digits, - and _"
         raise row.error("gpu_type", f"is not a name of a GPU type: {shown(name)}; {advice}")
     return name
 
@@ -154,7 +154,7 @@ def read_nodes(text: str) -> list[NamedNode]:
     for index, row in enumerate(rows, start=1):
         name, gpus = row.name("name"), row.whole("gpus", most=NODE_GPUS_MAX)
         if gpus is None:
-            raise row.error("gpus", f"is empty; write a whole number from 0 to {NODE_GPUS_MAX}")
+            raise row.error("gpus", f"is empty; use a whole number from 0 to {NODE_GPUS_MAX}")
         if name in nodes:
             raise row.error("name", f"is repeated: {shown(name)}; use another name")
         cpus, memory_mb = row.whole("cpus"), row.whole("memory_mb", most=MEMORY_MB_MAX)
@@ -178,7 +178,7 @@ def read_prices(text: str) -> dict[str, tuple[int, int]]:
         theta = row.decimal("theta", least=Decimal(1), most=THETA_MOST, places=3)
         if base is None or theta is None:
             column = "base" if base is None else "theta"
-            raise row.error(column, "is empty; write a number")
+            raise row.error(column, "is empty; use a number")
         if gpu_type in prices:
             raise row.error("gpu_type", "is repeated; remove one")
         prices[gpu_type] = (to_micro(base), int(theta * ONE_MILLI))

@@ -123,7 +123,7 @@ def _profiled_model(tenant: str, model: str, rows: Sequence[TableRow]) -> Profil
         ):
             if (one is None) != (other is None):
                 raise row.error(
-                    column, f"is in some rows of model {model!r} only; write it in each"
+                    column, f"is in some rows of model {model!r} only; set it in each row"
                 )
     return ProfiledModel(
         tenant,
@@ -146,10 +146,10 @@ def _measured(row: TableRow, gpu_type: str) -> IterationTimes:
         wrong = "is allowed only with a gpu_type and without iteration_s"
         raise row.error("speed", wrong)
     if (times.t1_s is None) != (times.t2_s is None):
-        raise row.error("t1_s", "and t2_s go together; write both or none")
+        raise row.error("t1_s", "and t2_s go together; set both or none")
     if times.t2_s is not None and times.t1_s is not None:
         if times.iteration_s is None:
-            raise row.error("t2_s", "needs iteration_s, to which it is added; write both")
+            raise row.error("t2_s", "needs iteration_s, to which it is added; set both")
         if times.t2_s < times.t1_s:
             wrong = "is below t1_s: several nodes are not faster than one; swap them"
             raise row.error("t2_s", wrong)

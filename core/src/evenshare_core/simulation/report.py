@@ -181,7 +181,7 @@ ROWS = (
     ("tenant_deficit", "deserved GPU-time not received, by tenant and hour", _SHARE),
     ("tenant_daily_deficit", "the same by tenant and day", _SHARE),
     ("late_vs_fair_reference", "jobs later than with their tenant's quota only", _SHARE),
-    ("gpu_utilisation", "GPUs at useful work", _SHARE),
+    ("gpu_utilisation", "GPUs doing useful work", _SHARE),
     ("waste", "GPUs restarting, or idle while jobs that could use them wait", _SHARE),
     ("preemptions", "leases taken back", "count"),
     ("deadline_miss_rate", "deadlines missed, by reward lost", _SHARE),

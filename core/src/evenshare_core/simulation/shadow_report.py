@@ -53,7 +53,7 @@ def shadow_report(
 
 
 def shadow_csv(pool: WatchedPool, sides: Sequence[ShadowSide]) -> str:
-    """Return one line per job, with columns of each side; seconds since 1970, or durations."""
+    """Return one line per job, with columns of each side: seconds since 1970, or durations."""
     names = [f"{side.title}_{name}" for side in sides for name in SIDE_COLUMNS]
     rows = []
     for key, job in pool.jobs.items():

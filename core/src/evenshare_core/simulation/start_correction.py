@@ -1,4 +1,4 @@
-"""Correction of p50 and p90 of start estimates by the outcomes of past estimates.
+"""Corrects p50 and p90 of start estimates with the outcomes of past estimates.
 
 A past estimate has one score for p50 and one for p90: actual wait / estimated wait. Each factor is
 a quantile of these scores, and multiplies the next estimated waits. This is split conformal

@@ -54,11 +54,9 @@ class TableRow:
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 15):
-            raise self.error(
-                column, f"is not a whole number: {shown(text)}; write {least} to {most}"
-            )
+            raise self.error(column, f"is not a whole number: {shown(text)}; use {least} to {most}")
         if not least <= int(text) <= most:
-            raise self.error(column, f"is out of bounds: {shown(text)}; write {least} to {most}")
+            raise self.error(column, f"is out of bounds: {shown(text)}; use {least} to {most}")
         return int(text)
 
     def decimal(
@@ -70,11 +68,11 @@ class TableRow:
             return None
         match = _DECIMAL.fullmatch(text)
         if not match or len((match[1] or "").rstrip("0")) > places:
-            advice = f"write digits and at most {places} decimals"
+            advice = f"use digits and at most {places} decimals"
             raise self.error(column, f"is not such a number: {shown(text)}; {advice}")
         value = Decimal(text)
         if not least <= value <= most:
-            advice = f"write {least:f} to {most:f}"
+            advice = f"use {least:f} to {most:f}"
             raise self.error(column, f"is out of bounds: {shown(text)}; {advice}")
         return value
 
@@ -84,7 +82,7 @@ class TableRow:
         try:
             return seconds(text, column) if text else None
         except UnfitError as error:
-            raise self.error(column, f"{error.reason}; write seconds, as 30 or 2.5") from None
+            raise self.error(column, f"{error.reason}; use seconds, such as 30 or 2.5") from None
 
 
 def read_table(

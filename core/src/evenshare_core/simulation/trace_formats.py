@@ -178,13 +178,11 @@ def _header(text: str) -> list[str]:
     commas = text.count(",")
     for sign, name in _SEPARATORS.items():
         if text.count(sign) > commas:
-            raise HeaderError(f"{name} separate the cells of the first line; write commas")
+            raise HeaderError(f"{name} separate the cells of the first line; use commas")
     if not commas and len(text.split()) > 2:
-        raise HeaderError(
-            f"spaces separate the words of the first line: {shown(text)}; write commas"
-        )
+        raise HeaderError(f"spaces separate the words of the first line: {shown(text)}; use commas")
     if "\r" in text:
-        raise HeaderError("lines end with carriage returns only; write newlines")
+        raise HeaderError("lines end with carriage returns only; use newlines")
     try:
         return [cell.strip() for cell in _cells(text)]
     except csv.Error as error:

@@ -76,8 +76,8 @@ def verify_head(
     """Verify a signed head.
 
     `offered` are the vkeys that came with the head. `given` are vkeys that the reader got
-    elsewhere; they replace the pinned ones. Without given or pinned keys, the offered ones are
-    trusted for this call.
+    from another source; they replace the pinned ones. Without given or pinned keys, the offered
+    ones are trusted for this call.
     """
     finding = HeadFinding(log)
     if pin is not None and pin.log != log:

@@ -171,7 +171,7 @@ class _Comparison:
         key = self.keys.get(disclosed.day)
         due_us = None if key is None else _due_us(disclosed, key, row)
         if due_us is None:
-            return  # a missing key or grant is reported elsewhere
+            return  # another check reports a missing key or grant
         where = f"{usage_name(row)}, in round {row.round}"
         if row.charged_until is not None:
             again = max(due_us, row.starts_at)

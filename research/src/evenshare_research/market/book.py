@@ -19,7 +19,7 @@ Counts = npt.NDArray[np.int32]
 
 
 class WindowMinima:
-    """The minima of a table of counts over windows of rows."""
+    """The minima of a count table over windows of rows."""
 
     def __init__(self, table: Counts) -> None:
         """`table` has the shape (slots, columns). It is copied."""

@@ -218,7 +218,7 @@ class PartitionPlans:
                 self._plan(job)
 
     def starts(self, job_id: int) -> str | None:
-        """Return the GPU type on which the plan starts a job now, or None if it does not start."""
+        """Return the GPU type on which the plan starts a job now, or None if it waits."""
         return self._starts.get(job_id)
 
     def has_room(self, job_id: int) -> bool:

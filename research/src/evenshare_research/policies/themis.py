@@ -7,7 +7,7 @@ largest rho_i(t) = T_i(t) / (T_i*(t) N) goes first.
 |---|---|---|
 | T_i, time to finish in the current state | age + remaining time on the whole gang from now | us |
 | T_i*, time to finish with the whole cluster | the job's whole estimate: a gang uses no more | us |
-| N | waiting and running jobs of the pool: equal for all, so without effect | |
+| N | waiting and running jobs of the pool: the same for all jobs, so without effect | |
 | estimation error | `estimate_error`, drawn for each job | |
 
 While a job waits, its rho grows, and faster if the job is short. A job with an expired lease queues

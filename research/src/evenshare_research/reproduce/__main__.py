@@ -93,7 +93,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         if name not in {part.name for part in PARTS}:
             parser.error(f"no part is named {name!r}; there are {names}")
     if options.processes < 1:
-        parser.error("--processes: write 1 or more")
+        parser.error("--processes: use 1 or more")
     return options
 
 

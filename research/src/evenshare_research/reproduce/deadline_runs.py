@@ -1,4 +1,4 @@
-"""Runs of policies on days of Chronus' workloads with deadlines, and their figures.
+"""Runs policies on single days of Chronus' workloads with deadlines, and returns the figures.
 
 Each seed draws a workload as UniSched's IV-B does. The jobs, their times and their classes are
 those of Chronus' files, whose own deadlines are far later (1.1 to 4.95 times the duration).
@@ -100,7 +100,7 @@ def deadline_run(
 
 
 def chronus(workload: str, days: int = DAYS) -> Workload:
-    """Return the jobs of one of `WORKLOADS` submitted in the first days of its week."""
+    """Return the jobs of one of `WORKLOADS` that were submitted in the first days of the week."""
     with TRACE.open("rb") as file:
         week = read_workload(trace_lines(file, chosen=workload)[1])
     until_us = (week.jobs[0].submitted_us // DAY_US + days) * DAY_US

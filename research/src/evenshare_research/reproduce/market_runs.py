@@ -1,4 +1,4 @@
-"""Runs of Astraea-online and its baselines on the workload of `market_jobs`.
+"""Runs Astraea-online and its baselines on the workload of `market_jobs`.
 
 Astraea and BatchSche run in the library's slots. Gandiva_fair and HiveD are this repository's
 policies in its simulator, on the same servers, quotas and arrivals. In the simulator, a job is a

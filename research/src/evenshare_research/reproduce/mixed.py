@@ -77,7 +77,7 @@ def rows_of(source: str, tenants: int, seed: int) -> list[list[float]]:
 
 
 def estimates_run(source: str, tenants: int, seeds: int) -> KeptRun:
-    """Return a run of every rule's total throughput on the speedups of each of `seeds` seeds."""
+    """Return a run of every rule's total throughput on speedups drawn with `seeds` seeds."""
     return KeptRun.of(
         f"{__name__}:estimates", f"shares of {tenants} tenants, speeds of {source}", 1,
         source=source, tenants=tenants, seeds=seeds,

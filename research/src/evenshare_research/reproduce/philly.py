@@ -1,4 +1,4 @@
-"""Runs of policies on days of Philly, by default two weeks, and their figures."""
+"""Runs policies on days of Philly, by default two weeks, and returns the figures."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Runs of policies on samples of Philly's weeks and on drawn workloads, with rounds every 10 s.
+"""Runs policies on sampled weeks of Philly and on drawn workloads, with rounds every 10 s.
 
 A week of Philly has every fourth job only, so that slow policies fit into the time. A drawn
 workload has a shape and a seed. Both have the load `philly.LOAD` on nodes of 8 GPUs.

@@ -109,14 +109,14 @@ class FigureStanding(Enum):
 
     @classmethod
     def of(cls, got: NoisyFigure) -> "FigureStanding":
-        """Return our standing. `got`: the other's figure minus ours; lower figures are better."""
+        """Return our standing. `got`: the other figure minus ours; lower is better."""
         if got.low > 0:
             return cls.AHEAD
         return cls.BEHIND if got.high < 0 else cls.LEVEL
 
 
 def minus_ours(theirs: Sequence[Row], ours: Sequence[Row], field: str) -> NoisyFigure:
-    """Return the mean of their figure minus that of ours, with its noise.
+    """Return the mean of their figure minus our figure, with the noise of the difference.
 
     Both have the same samples. A resample draws samples with replacement, and in each of them jobs
     or hours, which are the same for both.

@@ -39,7 +39,7 @@ class NoisyFigure(NamedTuple):
 
     @classmethod
     def of_ratio(cls, pairs: Sequence[tuple[float, float]]) -> "NoisyFigure":
-        """Return the relative gain of the sum of the first values over that of the second."""
+        """Return the relative gain of the first values' sum over the second values' sum."""
         rows = np.asarray(pairs)
         drawn = np.random.default_rng(SEED).integers(len(rows), size=(RESAMPLES, len(rows)))
         sums, whole = rows[drawn].sum(axis=1), rows.sum(axis=0)
@@ -86,7 +86,7 @@ def gain_verdict(got: NoisyFigure, paper: float) -> ClaimVerdict:
 
 
 def within(got: NoisyFigure, least: float, most: float) -> ClaimVerdict:
-    """Return whether a figure lies between two bounds, up to the noise. Larger is better."""
+    """Return whether a figure lies between two bounds within its noise. Larger is better."""
     if got.high < least:
         return ClaimVerdict.NOT_REPRODUCED
     return ClaimVerdict.MORE if got.low > most else ClaimVerdict.REPRODUCED
@@ -133,7 +133,7 @@ def ranked(rivals: Mapping[str, NoisyFigure]) -> Ranking:
 
 
 def difference(theirs: Mapping[str, Any], ours: Mapping[str, Any], field: str) -> NoisyFigure:
-    """Return a figure of one run minus that of another, with its noise.
+    """Return one run's figure minus another run's, with the noise of the difference.
 
     Both runs have the same jobs, and so the same resamples.
     """
@@ -144,7 +144,7 @@ def difference(theirs: Mapping[str, Any], ours: Mapping[str, Any], field: str) -
 
 
 def relative(theirs: Mapping[str, Any], ours: Mapping[str, Any], field: str) -> NoisyFigure:
-    """Return a figure of one run over that of another, minus 1, with its noise."""
+    """Return one run's figure divided by another run's, minus 1, with the noise."""
     pairs = zip(theirs["resampled"][field], ours["resampled"][field], strict=True)
     return NoisyFigure.of_resamples(
         theirs[field] / ours[field] - 1, [their / our - 1 for their, our in pairs]

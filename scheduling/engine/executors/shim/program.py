@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Program(NamedTuple):
-    """A started program, and the read end of the pipe for its output (-1 if it writes elsewhere).
+    """A started program, and the read end of the pipe for its output (-1 without a pipe).
 
     If the program could not be started, `refusal` is the exit code and `problem` the reason.
     """

@@ -403,6 +403,6 @@ def clock_finding(machine: str, ahead_s: float) -> ClusterFinding:
 
 
 def list_some(names: Sequence[str], most: int = LISTED) -> str:
-    """Return the first `most` names, followed by the number of the others."""
+    """Return the first `most` names, followed by the number of the other names."""
     more = f", and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -84,7 +84,7 @@ def _live_tokens(tokens: list[str]) -> set[str]:
 
 
 def _shared(slurm: Slurm, pool: Pool) -> list[ClusterFinding]:
-    """Check whether other pools share nodes with this one: each would undo the other's drains."""
+    """Check whether other pools share nodes with this one and would undo its drains."""
     with site_scope():
         others = Pool.objects.filter(executor=pool.executor).exclude(pk=pool.pk)
         rows = list(others.select_related("clock").order_by("name"))

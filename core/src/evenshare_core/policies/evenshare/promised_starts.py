@@ -128,7 +128,7 @@ class PromisedStarts:
         self._leases = {lease.job: lease for lease in self._pool.running()}
 
     def _keep(self) -> None:
-        """Start the promised jobs whose time has come, and hide the GPUs of the others."""
+        """Start the promised jobs whose time has come, and hide the GPUs of the other promises."""
         pool = self._pool
         state = PoolState(self._waits, self._leases | self._due, self._free)
         self.rows = settle(pool.promises, state)

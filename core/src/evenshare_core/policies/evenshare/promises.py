@@ -139,7 +139,7 @@ def kept_gpus(rows: Iterable[StartPromise], node: int, due: Container[int]) -> i
 def owed_as_much(
     claim: tuple[int, str], leases: Iterable[Lease], key: Callable[[tuple[int, str]], float]
 ) -> set[int]:
-    """Return the jobs of tenants with the same `key` as a claim or a lower one, by their leases."""
+    """Return the jobs with leases whose tenants have at most the `key` of a claim."""
     here = [lease for lease in leases if lease.gpu_type == claim[1]]
     keys = {tenant: key((tenant, claim[1])) for tenant in {lease.tenant for lease in here}}
     most = key(claim)

@@ -80,7 +80,7 @@ class RoomMaker:
         return self._take(one, gpu_type, choice[1], PreemptionRule.GUARANTEE, numbers)
 
     def _owed(self, job: Job, gpu_type: str) -> dict[str, int] | None:
-        """Return numbers that show that the tenant is owed the job's GPUs; None if it is not."""
+        """Return numbers that show that the tenant is owed the job's GPUs, else None."""
         if not self._options.has_guarantee:
             return None
         mine = self._progress.standings[job.tenant, gpu_type]
@@ -195,7 +195,7 @@ class RoomMaker:
         return movable
 
     def _may_move(self, lease: Lease) -> bool:
-        """Return whether the lease is small, and its job's limits allow a new term elsewhere."""
+        """Return whether the lease is small, and its job's limits allow another term."""
         if lease.placement[0][1] > MOVABLE_GPUS:
             return False
         progress = self._progress

@@ -185,7 +185,7 @@ def _are_nested(asked: Iterable[tuple[str, ...]]) -> bool:
 def _within_of(
     asked: Mapping[tuple[str, ...], int], widest: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return `Trader.within`: for types that some jobs cannot use, the requests of the others."""
+    """Return `Trader.within`: for types that some jobs cannot use, requests of other jobs."""
     rows = []
     for usable in sorted(asked, key=lambda row: (-len(row), row)):
         others = tuple(name for name in widest if name not in usable)

@@ -47,7 +47,7 @@ class _Rival(NamedTuple):
     def rho(self, span_us: int) -> float:
         """Return rho after `span_us`.
 
-        If the fair share is 0, rho is 0 for a claim that received no GPU-time, else inf.
+        If the fair share is 0, rho is 0 for a claim without GPU-time, and inf for any other claim.
         """
         fair = self.fair + self.share * span_us
         alloc = self.alloc + self.held * span_us

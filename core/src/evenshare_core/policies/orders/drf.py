@@ -75,7 +75,7 @@ class DrfOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["quota", "equal"],
         Meta(
             description="Divisor of a tenant's dominant share: its quotas of all GPU types"
-            " (quota), or equal for all tenants (equal)."
+            " (quota), or the same for all tenants (equal)."
         ),
     ] = "quota"
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
@@ -129,7 +129,7 @@ class Drf(Policy):
         return tuple(order)
 
     def quota_promise(self, options: Options, lengths: PoolLengths) -> QuotaPromise:
-        """Return that the quota is a weight, or no promise if all tenants have the same weight."""
+        """Return what a quota promises: a weight, or nothing if all tenants weigh the same."""
         if isinstance(options, DrfOptions) and options.weights == "equal":
             return QuotaPromise(QuotaPromiseKind.NOT_GUARANTEED, EQUAL_TEXT)
         return super().quota_promise(options, lengths)

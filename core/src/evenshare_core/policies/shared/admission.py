@@ -1,9 +1,9 @@
 """Limits on taking GPUs: quota modes, borrowing, maximum price and spendable credit.
 
 The same code has two callers. A policy checks limits when it picks, so that it does not pick a job
-in vain. `terms.settle` sets own and borrowed GPUs. Within a round, each term that is taken only
-makes limits stricter, so a refused job stays refused. Only `let_go`, which ends a lease before its
-expiry, loosens limits.
+that a limit refuses afterwards. `terms.settle` sets own and borrowed GPUs. Within a round, each
+term that is taken only makes limits stricter, so a refused job stays refused. Only `let_go`, which
+ends a lease before its expiry, loosens limits.
 
 Source: architecture, "Own and borrowed", "Credit loop". The charge is the same under every policy,
 see docs/money.md.

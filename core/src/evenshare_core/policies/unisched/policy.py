@@ -154,7 +154,7 @@ class _UniSchedRound:
         tenants = _places(of_quotas | {row.tenant for row in snapshot.jobs})
         rows: list[Value] = [*snapshot.nodes]
         rows += [replace(row, tenant=tenants[row.tenant]) for row in snapshot.entitlements]
-        # Fields that no plan reads are left out, because a disclosed round may not have them.
+        # Fields that no plan reads are left out, because a disclosed round might lack them.
         rows += [
             replace(
                 row, id=jobs[row.id], tenant=tenants[row.tenant],
