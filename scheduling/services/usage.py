@@ -179,8 +179,8 @@ def _read_lease(
         if said.usage is not None:
             nodes.append(said.usage)
         if said.refused:
-            text = USAGE_FILE.format(rank=rank, lease=lease.number, why=said.refused)
-            refused.append(text)
+            why = USAGE_FILE.format(rank=rank, lease=lease.number, why=said.refused)
+            refused.append(why)
         if size > LEASE_BYTES:
             break
     end = max(lease.started_at, min(lease.ended_at or now, now))
