@@ -24,6 +24,7 @@ from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.forms import whole
 from portal.common.standings import standing_badge
 from portal.common.submit_links import submit_links
+from portal.jobs.text.acted import AskedCancel, acted_title, asked_cancel
 from portal.jobs.text.job import state_badge
 from portal.jobs.text.job_list import (
     COLUMNS,
@@ -44,19 +45,20 @@ from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
 from scheduling.requests.job_tags import split_tags
 from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.lists import find_visible_jobs
 from scheduling.selectors.jobs.phases import phase_named
 from scheduling.selectors.jobs.queue_order import QueueKey, QueueMark
 from scheduling.selectors.jobs.sorted_jobs import SortMark
 from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name
 from scheduling.selectors.pools.lines import pools_named
-from scheduling.services.job_actions import ACTIONS, act_on_jobs
+from scheduling.services.job_actions import ACTIONS, JOBS_MAX, act_on_jobs
 from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.models import Tenant, User
-from tenants.permissions import Action, may_in_tenant
+from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.rate import RateError
-from tenants.scopes import site_scope, tenant_scope
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
 from tenants.selectors.job_lists import saved_filters
 from tenants.selectors.people import member_names, person_id_named
 from tenants.selectors.quotas import pools_of
@@ -253,7 +255,7 @@ def _submitted(job: Job, clock: Clocks) -> Instant | None:
 @signed_in
 @require_POST
 def act(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Act on the checked jobs, and show what was done to each; to repeat it does no harm."""
+    """Act on the checked jobs, and show what was done to each; a cancellation asks before."""
     tenant = tenant_or_404(request, slug)
     if request.POST.get("action") == "compare":
         return _compare(request, tenant)
@@ -265,6 +267,16 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "jobs": request.POST.getlist("job"),
         **_value_of(request, action.takes if action else ""),
     }
+    if raw["action"] == "cancel" and (asked := _question(request)):
+        context = {
+            "tenant": tenant,
+            "nav_key": "jobs",
+            "asked": asked,
+            "jobs": raw["jobs"],
+            "query": request.POST.get("query", ""),
+            "back": _back_url(request, tenant),
+        }
+        return render(request, "jobs/cancel_many.html", context)
     try:
         actor = Actor(_person(request), request_id_of(request))
         rows = act_on_jobs(actor=actor, access=access(request), raw=raw, now=read_clock)
@@ -280,21 +292,45 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "tenant": tenant,
         "nav_key": "jobs",
         "action": action,
+        "title": acted_title(raw["action"], rows),
         "rows": rows,
-        "done": sum(row.outcome == "done" for row in rows),
         "back": _back_url(request, tenant),
     }
     return render(request, "jobs/acted.html", context)
 
 
+def _question(request: HttpRequest) -> AskedCancel | None:
+    """Return the question before jobs are cancelled; None if it is answered, or none can be."""
+    tenants = seen_tenants(access(request))
+    with tenants_scope(tenants):
+        jobs = [
+            job
+            for job in find_visible_jobs(_uids(request, "job")[:JOBS_MAX], tenants)
+            if job.is_active
+            and job.cancel_asked_at is None
+            and may_in_tenant(access(request), Action.CANCEL, job.tenant_id)
+        ]
+    known = set(_uids(request, "running"))
+    started = [job for job in jobs if job.state != Job.State.PENDING and job.uid not in known]
+    is_asked = bool(request.POST.get("asked"))
+    if not jobs or (is_asked and not started):
+        return None
+    return asked_cancel(jobs, started if is_asked else ())
+
+
 def _compare(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     """Open the comparison of the checked jobs, which shows only those that the viewer may see."""
-    named = (_uuid(text) for text in request.POST.getlist("job"))
-    uids = [uid for uid in dict.fromkeys(named) if uid is not None]
+    uids = _uids(request, "job")
     if 2 <= len(uids) <= COMPARED_MAX:
         return redirect(compare_url(uids))
     messages.error(request, _("Select 2 to {most} jobs to compare.").format(most=COMPARED_MAX))
     return _back(request, tenant)
+
+
+def _uids(request: HttpRequest, field: str) -> list[UUID]:
+    """Return the ids in a field of the form, each once; others are ignored."""
+    named = (_uuid(text) for text in request.POST.getlist(field))
+    return [uid for uid in dict.fromkeys(named) if uid is not None]
 
 
 def _uuid(text: str) -> UUID | None:
