@@ -48,7 +48,9 @@ class TestFilters:
         assert names(place, "submitter=me", place.mate) == ["theirs"]
         page = place.operator.get(f"{LIST}?submitter=me").content.decode()
         assert headline(page) == "No match: submitted by you."
-        assert f'href="{LIST}"' in page
+        asked = "state=failed&submitter=me&exit_code=0"
+        page = place.operator.get(f"{LIST}?{asked}").content.decode()
+        assert f'href="{LIST}?state=failed&amp;exit_code=0"' in page
 
     def test_combine_in_the_url(self, place: Town) -> None:
         day = Job.objects.earliest("pk").submitted_at.date().isoformat()
@@ -75,8 +77,11 @@ class TestFilters:
 
     def test_that_are_invalid_are_named(self, place: Town) -> None:
         page = place.owner.get(f"{LIST}?exit_code=x&since=soon&sort=name&tag=A!").content.decode()
-        for name in ("exit_code", "since", "sort", "tag"):
-            assert f"{name}" in page.partition("Some filters do not apply")[2][:900]
+        said = page.partition("Some filters do not apply")[2][:900]
+        for label in ("Exit code", "Submitted from", "Order", "Tags"):
+            assert f"“{label}”" in said
+        assert "exit_code" not in said
+        assert "1 active" in place.owner.get(f"{LIST}?exit_code=x&tag=a").content.decode()
         assert names(place, "exit_code=x") == ["theirs", "odd", "mine"]
 
 

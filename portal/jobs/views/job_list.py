@@ -33,6 +33,7 @@ from portal.jobs.text.job_list import (
     USUAL,
     column_heads,
     columns_of,
+    ignored_text,
     match_text,
     state_label,
 )
@@ -102,14 +103,15 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         {
             "tenant": tenant,
             **submit_links(access(request), tenant, pool.name if pool else ""),
-            **_choices(request, tenant, wanted),
+            **_choices(request, tenant, wanted, errors),
+            **_columns(request, wanted, page),
             "nav_key": "jobs",
             # Ended jobs do not change.
             "live": not (wanted.is_later or wanted.query.is_by_value),
             "wanted": wanted,
             "narrowed": bool(query),
             "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
-            "ignored": list(errors),
+            "ignored": [(ignored_text(one), one.hint) for one in errors],
             "match_text": match_text(wanted, matches),
             "query": query,
             "counts": counts,
@@ -131,7 +133,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
     )
 
 
-def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> dict[str, Any]:
+def _choices(
+    request: HttpRequest, tenant: Tenant, wanted: read.JobFilter, errors: FieldErrors
+) -> dict[str, Any]:
     """Return what the viewer may choose: submitters, kept filters, columns and actions."""
     user, asked = _person(request), wanted.query
     with site_scope():
@@ -140,21 +144,35 @@ def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> di
         kept = saved_filters(user.pk, tenant.pk)
     known = (*names, ME, "")
     kept_values = _kept(wanted)
-    columns = columns_of(user.job_columns, asked.sort)
+    unset = {"q", "sort", *(error.top_field for error in errors)}
     may_act = may_in_tenant(access(request), Action.CANCEL, tenant.pk)
     return {
         "submitters": names if asked.submitter in known else [*names, asked.submitter],
         "is_mine": asked.submitter in (ME, user.username) and wanted.submitter == user.pk,
         "is_member": access(request).membership_of(tenant.pk) is not None,
-        "active_filters": sum(name not in ("q", "sort") for name in kept_values),
+        "active_filters": len(kept_values.keys() - unset),
+        "everyone_query": urlencode(
+            {name: value for name, value in kept_values.items() if name != "submitter"}
+        ),
         "is_oldest_first": asked.sort == OLDEST,
         "sorts": {name: _(text) for name, text in SORTS.items()},
         "sort_text": _(SORT_TEXTS.get(asked.sort, "")),
         "saved": [(one.name, one.query) for one in kept],
-        "columns": columns,
-        "heads": column_heads(columns, kept_values),
-        "all_columns": {name: _(text) for name, text in COLUMNS.items()},
         "actions": ACTIONS if may_act else {},
+    }
+
+
+def _columns(
+    request: HttpRequest, wanted: read.JobFilter, page: read.JobListPage
+) -> dict[str, Any]:
+    """Return the columns that the viewer chose, and that of the list's order."""
+    is_queue = wanted.state == "pending" and any(one.is_ordered for one in page.queues.values())
+    order = "position" if is_queue else wanted.query.sort
+    columns = columns_of(_person(request).job_columns, order)
+    return {
+        "columns": columns,
+        "heads": column_heads(columns, _kept(wanted)),
+        "all_columns": {name: _(text) for name, text in COLUMNS.items()},
     }
 
 
@@ -261,13 +279,14 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         return _compare(request, tenant)
     if not may_in_tenant(access(request), Action.CANCEL, tenant.pk):
         raise PermissionDenied
-    action = ACTIONS.get(request.POST.get("action", ""))
+    name = request.POST.get("action", "")
+    action = ACTIONS.get(name)
     raw = {
-        "action": request.POST.get("action", ""),
+        "action": name,
         "jobs": request.POST.getlist("job"),
         **_value_of(request, action.takes if action else ""),
     }
-    if raw["action"] == "cancel" and (asked := _question(request)):
+    if name == "cancel" and (asked := _question(request)):
         context = {
             "tenant": tenant,
             "nav_key": "jobs",
@@ -292,7 +311,7 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "tenant": tenant,
         "nav_key": "jobs",
         "action": action,
-        "title": acted_title(raw["action"], rows),
+        "title": acted_title(name, rows),
         "rows": rows,
         "back": _back_url(request, tenant),
     }
