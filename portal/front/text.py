@@ -43,7 +43,7 @@ def demo_sign_ins() -> tuple[TourStop, ...]:
                 " Each queued job shows the reason, each running job the end of its lease."
             ),
             "researcher",
-            _("Sign in as Rosa"),
+            _("Log in as Rosa"),
         ),
         TourStop(
             _("Mara, manager"),
@@ -52,7 +52,7 @@ def demo_sign_ins() -> tuple[TourStop, ...]:
                 " gets its GPUs back."
             ),
             "manager",
-            _("Sign in as Mara"),
+            _("Log in as Mara"),
         ),
         TourStop(
             _("Otto, operator"),
@@ -61,7 +61,7 @@ def demo_sign_ins() -> tuple[TourStop, ...]:
                 " round."
             ),
             "operator",
-            _("Sign in as Otto"),
+            _("Log in as Otto"),
         ),
     )
 

@@ -354,10 +354,13 @@ def _time(at: datetime, title: str, style: str, text: str) -> SafeString:
 
 
 @register.inclusion_tag("components/command.html")
-def command(text: str) -> dict[str, Any]:
-    """`{% command "evenshare round verify 4211" %}`: a command with a copy button."""
+def command(text: str, *, is_value: bool = False) -> dict[str, Any]:
+    """`{% command "evenshare round verify 4211" %}`: a command with a copy button.
+
+    With `is_value` it is no command but a value to copy, such as a secret.
+    """
     digest = blake2s(text.encode(), digest_size=5).hexdigest()
-    return {"text": text, "id": f"c-{digest}"}
+    return {"text": text, "id": f"c-{digest}", "is_value": is_value}
 
 
 @register.inclusion_tag("components/verify.html")

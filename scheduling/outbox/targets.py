@@ -22,7 +22,7 @@ URL_MAX, NAME_MAX = 500, 253
 _NO_HOST = gettext_noop("The address has an invalid host or port.")
 # The same text for an inner address and for none, which hides the names of inner hosts.
 _NOT_PUBLIC = gettext_noop("The host name has no public address.")
-_INNER = gettext_noop("The host has an inner address, which is not allowed.")
+_INNER = gettext_noop("The host has a private address, which is not allowed.")
 _PORTS: Final = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*\.?")
 

@@ -77,7 +77,7 @@ def read_job_query(given: Mapping[str, str], errors: FieldErrors) -> JobQuery:
         asked=asked,
     )
     if query.since and query.until and query.since >= query.until:
-        errors.add("until", _("is not after since"))
+        errors.add("until", _("is not after the start"))
     return query
 
 

@@ -126,7 +126,8 @@ class TestMember:
         story.page.fill("#id_old_password", "a long enough password")
         story.press("Create token")
         assert story.page.locator("#new-token").inner_text().count("es_") == 1
-        story.press("Revoke workstation")
+        story.page.get_by_role("button", name="Revoke workstation").click()
+        story.press("Revoke the token")
         assert not ApiToken.objects.exists()
         story.account("API documentation")
         story.page.go_back()

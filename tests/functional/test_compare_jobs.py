@@ -14,7 +14,7 @@ import pytest
 from django.conf import LazySettings
 
 from portal.common.compare_links import COMPARED_MAX, compare_url
-from scheduling.models import Job, Pool
+from scheduling.models import Job, Pool, Sweep
 from tests.functional.test_job_curves import curve, drawn, wrote
 from tests.functional.visitors import Town, reads, town
 
@@ -65,14 +65,17 @@ class TestComparedJobs:
         jobs = runs(place, tmp_path, "0.1", "0.01")
         text = page(place, jobs)
         first, second = drawn(text)["figure"]["data"]
-        assert (first["name"], first["y"]) == ("run-1", [1, 0.5, 0.333333, 0.25])
-        assert (second["name"], second["y"]) == ("run-2", [2, 1, 0.666667, 0.5])
+        assert (first["name"], first["y"]) == ("run-1, LR=0.1", [1, 0.5, 0.333333, 0.25])
+        assert (second["name"], second["y"]) == ("run-2, LR=0.01", [2, 1, 0.666667, 0.5])
         assert drawn(text)["title"] == "loss"
         assert drawn(text, "curve-1")["title"] == "val/acc"
         looks = [one["line"]["color"] for one in (first, second)]
         again = drawn(text, "curve-1")["figure"]["data"]
         assert [one["line"]["color"] for one in again] == looks
         assert len(set(looks)) == 2
+        shown = [one["text"] for one in drawn(text)["figure"]["layout"]["annotations"]]
+        assert shown == ["LR=0.1 0.25", "LR=0.01 0.5"]
+        assert '<a href="/t/north/jobs/">Jobs</a>' in text
 
     def test_table_has_only_parameters_that_differ(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "0.1", "0.01", "0.1")
@@ -98,6 +101,23 @@ class TestComparedJobs:
         assert list(rows[0])[3:6] == ["depth", "index", "LR"]  # jsonb sorts its keys
         assert [row["index"] for row in rows] == ["3", "7", ""]
         assert [row["depth"] for row in rows] == ["18", "18", ""]
+
+    def test_commands_of_a_sweep_are_no_parameter(self, place: Town, tmp_path: Path) -> None:
+        jobs = runs(place, tmp_path, "0.1", "0.1")
+        for place_in, job in enumerate(jobs):
+            command = ["train", f"--depth={place_in}"]
+            Job.objects.filter(pk=job.pk).update(
+                command=command, parameters={"depth": str(place_in)}
+            )
+        assert list(table(place, jobs)[0])[3:5] == ["depth", "command"]
+        tenant, pool = place.tenant, place.cluster.pool
+        now = jobs[0].submitted_at
+        sweep = Sweep.objects.create(
+            tenant=tenant, pool=pool, name="s", spec={}, submitted_at=now, created_at=now
+        )
+        for place_in, job in enumerate(jobs):
+            Job.objects.filter(pk=job.pk).update(sweep=sweep, sweep_index=place_in)
+        assert list(table(place, jobs)[0])[3:5] == ["depth", "loss, last"]
 
     def test_criterion_decides_which_value_is_best(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "0.1")
@@ -130,14 +150,17 @@ class TestComparedJobs:
         Job.objects.update(name="same")
         names = [f"same ({str(job.uid)[:8]})" for job in jobs]
         assert [row["name"] for row in table(place, jobs)] == names
-        assert [one["name"] for one in drawn(page(place, jobs))["figure"]["data"]] == names
+        assert [one["name"] for one in drawn(page(place, jobs))["figure"]["data"]] == [
+            f"{names[0]}, LR=1",
+            f"{names[1]}, LR=2",
+        ]
 
     def test_can_be_drawn_over_time(self, place: Town, tmp_path: Path) -> None:
         jobs = runs(place, tmp_path, "0.1", "0.01")
         wrote(tmp_path, jobs[1], {"series": {"loss": curve(3)}})
         text = page(place, jobs, x="time")
         (trace,) = drawn(text)["figure"]["data"]
-        assert trace["name"] == "run-2"
+        assert trace["name"] == "run-2, LR=0.01"
         assert "<b>Over time</b>" in text
 
     def test_page_query_count_does_not_grow(self, place: Town, tmp_path: Path) -> None:
@@ -171,7 +194,8 @@ class TestQuery:
         jobs = runs(place, tmp_path, *map(str, range(COMPARED_MAX + 2)))
         text = page(place, [jobs[0], *jobs])
         assert f"{COMPARED_MAX} jobs compared." in text
-        assert len(drawn(text)["figure"]["data"]) == COMPARED_MAX
+        lines = [one["line"] for one in drawn(text)["figure"]["data"]]
+        assert len({(line["color"], line["dash"]) for line in lines}) == COMPARED_MAX
 
     def test_ignores_text_that_is_no_id(self, place: Town, tmp_path: Path) -> None:
         (job,) = runs(place, tmp_path, "1")

@@ -32,6 +32,8 @@ class TestFrontPage:
         page = client.get("/")
         assert page.status_code == 200
         assert b"manage.py seed_demo" in page.content
+        assert b"Log in as Rosa" in page.content
+        assert b"Sign in" not in page.content
 
     def test_redirects_to_login_in_production(self, client: Client, settings: Settings) -> None:
         settings.PRODUCTION = True

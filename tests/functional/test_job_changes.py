@@ -9,8 +9,12 @@ import pytest
 
 from portal.charts.timeline import Segment
 from portal.jobs.text.held import HeldSpan, without_holds
+from portal.jobs.text.job_timeline import job_timeline
 from scheduling.models import Job
+from scheduling.selectors.jobs.tenant_jobs import job_story
+from tenants.scopes import tenant_scope
 from tests.factories import BEGIN
+from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, town
 
 
@@ -58,8 +62,23 @@ class TestTimeline:
         job = submitted(place)
         place.owner.post(f"/jobs/{job.uid}/hold/")
         page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert headline(page) == "Held by ada."
         (drawn,) = re.findall(r'(?s)<svg[^>]*aria-label="Timeline of.*?</svg>', page)
         assert "held" in drawn
+        place.operator.post(f"/jobs/{job.uid}/hold/")
+        page = place.owner.get(f"/jobs/{job.uid}/").content.decode()
+        assert headline(page) == "Held by an operator."
+
+    def test_keeps_the_time_in_the_queue_before_a_hold(self, place: Town) -> None:
+        job = submitted(place)
+        place.owner.post(f"/jobs/{job.uid}/hold/")
+        job.refresh_from_db()
+        assert job.reason_code == "held_by_tenant"
+        held_at, now = (job.submitted_at + timedelta(minutes=minute) for minute in (40, 60))
+        helds = [HeldSpan(held_at, now, job.reason_code)]
+        with tenant_scope(job.tenant_id):
+            drawn = job_timeline(job_story(job), [], now, helds=helds)
+        assert [one.label for one in drawn.segments] == ["queued 40 min", "held 20 min"]
 
     @pytest.mark.parametrize(
         ("spans", "parts"),

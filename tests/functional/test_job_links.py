@@ -32,6 +32,10 @@ class TestSharedLink:
         assert ADVICE not in own
         colleague = visitor("cyd", place.tenant).get(link).content.decode()
         assert "Only its submitter or a manager may hold it" in colleague
+        # Members may cancel jobs of each other; the question names whose job it is.
+        assert f"Members of {place.tenant.name} may cancel it." in colleague
+        assert "ada submitted it." in colleague
+        assert "ada submitted it." not in own
         assert 'id="cancel-ask"' in colleague
         assert 'id="hold"' not in colleague
         viewer = place.mate.get(link).content.decode()

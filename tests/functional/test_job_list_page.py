@@ -48,7 +48,9 @@ class TestFilters:
         assert names(place, "submitter=me", place.mate) == ["theirs"]
         page = place.operator.get(f"{LIST}?submitter=me").content.decode()
         assert headline(page) == "No match: submitted by you."
-        assert f'href="{LIST}"' in page
+        asked = "state=failed&submitter=me&exit_code=0"
+        page = place.operator.get(f"{LIST}?{asked}").content.decode()
+        assert f'href="{LIST}?state=failed&amp;exit_code=0"' in page
 
     def test_combine_in_the_url(self, place: Town) -> None:
         day = Job.objects.earliest("pk").submitted_at.date().isoformat()
@@ -75,8 +77,11 @@ class TestFilters:
 
     def test_that_are_invalid_are_named(self, place: Town) -> None:
         page = place.owner.get(f"{LIST}?exit_code=x&since=soon&sort=name&tag=A!").content.decode()
-        for name in ("exit_code", "since", "sort", "tag"):
-            assert f"{name}" in page.partition("Some filters do not apply")[2][:900]
+        said = page.partition("Some filters do not apply")[2][:900]
+        for label in ("Exit code", "Submitted from", "Order", "Tags"):
+            assert f"“{label}”" in said
+        assert "exit_code" not in said
+        assert "1 active" in place.owner.get(f"{LIST}?exit_code=x&tag=a").content.decode()
         assert names(place, "exit_code=x") == ["theirs", "odd", "mine"]
 
 
@@ -130,14 +135,38 @@ class TestActions:
     def test_show_a_result_for_each_job(self, place: Town) -> None:
         jobs = {job.name: str(job.uid) for job in Job.objects.all()}
         sent = {"action": "cancel", "job": [jobs["mine"], jobs["odd"]], "query": "submitter=me"}
-        answer = place.owner.post(f"{LIST}act/", sent)
-        assert headline(answer.content.decode()) == "Cancel: 1 of 2 jobs changed."
+        answer = place.owner.post(f"{LIST}act/", {**sent, "asked": "1"})
+        assert headline(answer.content.decode()) == "1 job cancelled. 1 job unchanged."
         assert [(row.name, row.outcome) for row in answer.context["rows"]] == [
             ("mine", "done"),
             ("odd", "unchanged"),
         ]
         assert f'href="{LIST}?submitter=me"' in answer.content.decode()
         assert Job.objects.get(name="mine").state == "cancelled"
+
+    def test_ask_once_before_they_cancel_unless_a_job_starts(self, place: Town) -> None:
+        jobs = [str(uid) for uid in Job.objects.values_list("uid", flat=True)]
+        sent = {"action": "cancel", "job": jobs, "query": "submitter=me"}
+        asked = place.owner.post(f"{LIST}act/", sent).content.decode()
+        assert headline(asked) == "Cancel 2 jobs?"
+        assert "2 queued jobs leave the queue at once." in asked
+        assert asked.count('name="job"') == 3
+        assert f'href="{LIST}?submitter=me"' in asked
+        Job.objects.filter(name="mine").update(state="running")
+        again = place.owner.post(f"{LIST}act/", {**sent, "asked": "1"}).content.decode()
+        assert headline(again) == "Cancel 2 jobs?"
+        assert "1 job has left the queue since you were asked." in again
+        assert not Job.objects.filter(state="cancelled").exists()
+        started = str(Job.objects.get(name="mine").uid)
+        assert f'name="running" value="{started}"' in again
+        sent = {**sent, "asked": "1", "running": started}
+        done = place.owner.post(f"{LIST}act/", sent).content.decode()
+        assert headline(done) == "2 jobs cancelled. 1 job unchanged."
+        assert Job.objects.get(name="theirs").state == "cancelled"
+        assert Job.objects.get(name="mine").cancel_asked_at is not None
+        # Nothing is left to cancel, so nothing is asked.
+        rest = place.owner.post(f"{LIST}act/", {"action": "cancel", "job": jobs})
+        assert headline(rest.content.decode()) == "3 jobs unchanged."
 
     def test_reach_no_job_of_another_tenant(self, place: Town) -> None:
         foreign = place.submit(tenant="south")

@@ -162,6 +162,8 @@ class TestPage:
         assert "https://hooks.example.org/...cret" in listed
         assert "s3cret" not in listed
         assert "This site sends no mail." in listed
+        assert '<option value="webhook"' in listed
+        assert '<option value="mail"' not in listed
 
     def test_pauses_resumes_and_removes(self, there: ApiStage) -> None:
         there.post("subscriptions", HOOK)

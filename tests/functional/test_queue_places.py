@@ -173,6 +173,7 @@ class TestJobList:
         assert [row.position.tenant for row in rows] == [1, 2, 3]
         assert [row.position.pool for row in rows] == sorted(row.position.pool for row in rows)
         assert "In queue order" in text(page)
+        assert "position" in page.context["columns"]
         mixed = place.owner.get("/t/north/jobs/")
         assert {row["job"].uid: row["listed"].position for row in mixed.context["rows"]} == {
             row.job.uid: row.position for row in rows
@@ -184,6 +185,7 @@ class TestJobList:
         page = place.owner.get("/t/north/jobs/?state=pending")
         assert [row["listed"].position for row in page.context["rows"]] == [None] * 3
         assert "In queue order" not in text(page)
+        assert "position" not in page.context["columns"]
         assert f"By arrival, without positions. {NO_QUEUE}" in text(page)
 
     def test_next_page_skips_no_job_while_queue_moves(self, place: Town) -> None:

@@ -62,7 +62,7 @@ def posts(place: Town, manager: Client) -> Posts:
     for job in Job.objects.all():
         for action in ("hold", "release", "tag", "priority", "cancel", "cancel"):
             more = {"action": action, "job": [str(job.uid)], "tags": "a", "priority": "-1"}
-            yield owner, "/t/north/jobs/act/", more
+            yield owner, "/t/north/jobs/act/", {**more, "asked": "1"}
     yield operator, nodes, {"do": "remove", "node": "n0001"}
     yield operator, nodes, {"do": "drain", "node": "n0001", "reason": "fan"}
     yield operator, nodes, {"do": "drain", "node": "n0001", "reason": ""}

@@ -58,6 +58,7 @@ class TestTokenPage:
     def test_new_secret_is_shown_once_and_limited_to_scopes(self, there: Town) -> None:
         answer = there.owner.post(PAGE, FORM)
         secret = secret_in(answer)
+        assert 'class="cmd val"' in answer.content.decode()  # no "$", because it is no command
         assert "no-store" in answer["Cache-Control"]
         assert (api(secret), api(secret, "jobs")) == (200, 403)
         assert secret not in there.owner.get(PAGE).content.decode()
@@ -71,6 +72,7 @@ class TestTokenPage:
         token = ApiToken.objects.get()
         page = there.owner.get(PAGE).content.decode()
         assert f'action="{PAGE}{token.uid}/revoke/"' in page
+        assert f'popovertarget="revoke-{token.uid}"' in page
         assert there.owner.post(f"{PAGE}{token.uid}/revoke/").status_code == 302
         assert api(secret) == 401
         assert AuditRecord.objects.filter(action="token.revoked").count() == 1

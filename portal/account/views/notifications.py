@@ -267,7 +267,11 @@ def _fields(request: HttpRequest, typed: QueryDict, errors: dict[str, str]) -> l
     defaults = {"zone": "UTC", "channel": "mail" if settings.EMAIL_HOST else "webhook"}
     choices = {
         "tenant": tenants,
-        "channel": tuple((value, _(text)) for value, text in CHANNELS.items()),
+        "channel": tuple(
+            (value, _(text))
+            for value, text in CHANNELS.items()
+            if value != "mail" or settings.EMAIL_HOST
+        ),
         "jobs": tuple((value, _(text)) for value, text in JOBS.items()),
     }
     return request_inputs(

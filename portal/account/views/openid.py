@@ -109,7 +109,7 @@ def change(request: HttpRequest) -> HttpResponse:
     try:
         if request.POST.get("do") == "disconnect":
             disconnect(actor=actor)
-            messages.success(request, _("Disconnected. Sign in with your password from now on."))
+            messages.success(request, _("Disconnected. Log in with your password from now on."))
         elif offered is not None:
             connect(actor=actor, proven=ProvenIdentity(**offered))
             messages.success(request, _("Connected with {name}.").format(name=provider_name()))

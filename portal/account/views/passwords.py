@@ -37,7 +37,7 @@ def verified_person(request: HttpRequest, user: User, password: str) -> User:
     """
     if not user.has_usable_password():
         if not signed_in_recently(request):
-            raise invalid("old_password", _("Sign in again first."))
+            raise invalid("old_password", _("Log in again first."))
         return user
     verified = authenticate(request, username=user.get_username(), password=password)
     if isinstance(verified, User) and verified.pk == user.pk:

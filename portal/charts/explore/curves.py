@@ -24,12 +24,16 @@ UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class RunCurve(NamedTuple):
-    """A job's curve of a metric, by a name that is unique in the chart; `key` stays the same."""
+    """A job's curve of a metric, by a name that is unique in the chart; `key` stays the same.
+
+    `label` is a short name next to the last value.
+    """
 
     name: str
     key: str
     place: int
     curve: MetricCurve
+    label: str = ""
 
 
 def curve_chart(curve: MetricCurve, *, axis: str, key: str, file: str) -> PageChart | None:
@@ -89,8 +93,8 @@ def _chart(
     values = [point.value for points in drawn for point in points]
     y = axis_range(values, least=LEAST * (max(map(abs, values)) or 1.0), floor=None)
     labels = [
-        Label(_short(points[-1].value), points[-1].value, look.color)
-        for points, look in zip(drawn, looks, strict=True)
+        Label(f"{run.label} {_short(points[-1].value)}".strip(), points[-1].value, look.color)
+        for run, points, look in zip(runs, drawn, looks, strict=True)
         if points
     ]
     return PageChart(

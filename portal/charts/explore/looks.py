@@ -49,8 +49,12 @@ _LINES = ("var(--accent)", "var(--ink)", "var(--ok)", "var(--warn)", "var(--bad)
 
 
 def line_look(place: int) -> Look:
-    """Return the look of the n-th series, for series without a fixed colour, such as policies."""
-    return Look(_LINES[place % len(_LINES)], DASHES[place % len(DASHES)])
+    """Return the look of the n-th series, for series without a fixed colour, such as policies.
+
+    The colours repeat, each time with another dash: 36 looks differ.
+    """
+    again, color = divmod(place, len(_LINES))
+    return Look(_LINES[color], DASHES[(color + again) % len(DASHES)])
 
 
 def tenant_area(badge: TenantBadge) -> Look:

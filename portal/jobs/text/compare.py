@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from billing.selectors.usage import JobCost
@@ -14,12 +15,14 @@ from portal.charts.explore.curves import RunCurve, compared_chart
 from portal.charts.glyphs import StateBadge
 from portal.jobs.text.job import state_badge
 from scheduling.models import Job
-from scheduling.selectors.jobs.comparisons import Parameter
+from scheduling.selectors.jobs.comparisons import COMMAND, Parameter
 from scheduling.services.job_metrics import JobMetrics, MetricCurve
 
 # Charts of one page, and points of all curves in a chart.
 CHARTS, POINTS, POINTS_OF_CHART = 12, 200, 2000
 MARK = 8
+# Parameters and characters in the short name of a curve.
+LABELLED, LABEL_MOST = 2, 24
 # Metrics of which a lower value is better, by a word in their names.
 _LOW = re.compile(r"loss|err|perplexity|ppl|nll|mse|mae|wer|cer|time|latency", re.IGNORECASE)
 
@@ -127,15 +130,42 @@ def _result(curve: MetricCurve | None, *, is_low: bool) -> MetricResult:
     return MetricResult(curve.points[-1].value, best)
 
 
+def parameter_names(jobs: Sequence[Job], parameters: Sequence[Parameter]) -> list[str]:
+    """Return a short name for each job, "lr=0.1, seed=2"; the job's name if no parameter differs.
+
+    Such a name has at most two parameters; a command is too long for it.
+    """
+    chosen = [one for one in parameters if one.name != COMMAND][:LABELLED]
+    texts = [
+        ", ".join(f"{one.name}={one.values[place]}" for one in chosen if one.values[place])
+        for place in range(len(jobs))
+    ]
+    return [
+        Truncator(text or job.name).chars(LABEL_MOST) for text, job in zip(texts, jobs, strict=True)
+    ]
+
+
 def compared_charts(
-    jobs: Sequence[Job], metrics: Sequence[JobMetrics], names: Sequence[str], *, axis: str
+    compared: Sequence[tuple[Job, JobMetrics]],
+    parameters: Sequence[Parameter],
+    names: Sequence[str],
+    *,
+    axis: str,
 ) -> list[PageChart]:
     """Return the charts of these metrics, each with the curves of all jobs that report it."""
-    charts, names_of_runs = [], run_names(jobs)
+    jobs = [job for job, _metrics in compared]
+    labels = parameter_names(jobs, parameters)
+    charts, whole = (
+        [],
+        [
+            name if label in name else f"{name}, {label}"
+            for name, label in zip(run_names(jobs), labels, strict=True)
+        ],
+    )
     for place, name in enumerate(names):
         runs = [
-            RunCurve(run_name, str(jobs[number].uid), number, curve)
-            for number, (run_name, one) in enumerate(zip(names_of_runs, metrics, strict=True))
+            RunCurve(whole[number], str(job.uid), number, curve, labels[number])
+            for number, (job, one) in enumerate(compared)
             for curve in one.metrics
             if curve.name == name
         ]

@@ -17,7 +17,7 @@ from portal.charts.glyphs import StateBadge
 from portal.charts.notes import LineItem, Note, count_note
 from portal.charts.timeline import timeline
 from portal.common.clocks import Clocks
-from portal.jobs.text.held import HeldSpan
+from portal.jobs.text.held import HeldSpan, held_by
 from portal.jobs.text.job_timeline import job_timeline
 from portal.jobs.text.leases import (
     Spent,
@@ -63,7 +63,7 @@ def job_context(
     now = clocks.now.pool_at
     spent = spent_of(story, now)
     held = live_hold(story)
-    said = headline(story, held, spent, now)
+    said = headline(story, held, spent, now, held_by(story.job.reason_code, helds))
     phase = phase_of(story.job.state, [hold.lease.state for hold in live_holds(story)])
     return {
         "headline": said,
@@ -153,8 +153,10 @@ def _headline(text: str, place: str = "") -> Headline:
     return Headline(start, place, middle, end)
 
 
-def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetime) -> Headline:
-    """Return the job's present state, and since or until when."""
+def headline(
+    story: JobStory, held: LeaseView | None, spent: Spent, now: datetime, holder: str
+) -> Headline:
+    """Return the job's present state, and since or until when; `holder` names who holds it."""
     job = story.job
     if job.ended_at is not None:
         return Headline(_ended_text(job, spent))
@@ -172,15 +174,15 @@ def headline(story: JobStory, held: LeaseView | None, spent: Spent, now: datetim
         return Headline(_("Checkpointing and stopping, then queued again."))
     if held is not None:
         return _headline(_held_text(job, held, now), where(held))
-    return _queued_text(story)
+    return _queued_text(story, holder)
 
 
-def _queued_text(story: JobStory) -> Headline:
+def _queued_text(story: JobStory, holder: str) -> Headline:
     """Return the text around the time of queueing, which the page inserts and keeps up to date."""
     if story.job.quarantine:
         return Headline(_("In quarantine: rounds skip it."))
     if held := held_reason(story.job):
-        return Headline(_("Held, not queued: {reason}.").format(reason=held.text))
+        return Headline(holder or _("Held, not queued: {reason}.").format(reason=held.text))
     if story.waits_for is None:
         return _headline(_("Queued again {time}.") if story.holds else _("Queued {time}."))
     text = _("Queued again {time}: {reason}.") if story.holds else _("Queued {time}: {reason}.")

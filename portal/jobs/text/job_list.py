@@ -1,6 +1,7 @@
 """Texts of the list of jobs: its heading, its columns."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ from portal.charts.figures import plural, thousands, uncapitalized
 from portal.jobs.text.job import STATE_BADGES, state_badge
 from scheduling.requests.job_filters import BY_VALUE, ME, NEWEST, OLDEST
 from scheduling.selectors.jobs import tenant_jobs as read
+from tenants.input.errors import FieldError
 
 # The columns that people may choose, in their order; name, state and deadline are always shown.
 COLUMNS: Mapping[str, str] = {
@@ -26,6 +28,14 @@ COLUMNS: Mapping[str, str] = {
     "borrowed": gettext_noop("Borrowed now"),
     "ended": gettext_noop("Ended"),
     "exit_code": gettext_noop("Exit code"),
+}
+# The labels of the filters that may be invalid, by their names in the URL.
+FILTERS: Mapping[str, str] = {
+    "exit_code": gettext_noop("Exit code"),
+    "since": gettext_noop("Submitted from"),
+    "until": gettext_noop("Submitted to"),
+    "tag": gettext_noop("Tags"),
+    "sort": gettext_noop("Order"),
 }
 USUAL = ("gpus", "submitted")
 LEFT_ALIGNED = frozenset({"submitter", "tags"})
@@ -84,6 +94,12 @@ def match_text(wanted: read.JobFilter, matches: int) -> str:
         jobs = plural(matches, "job") if matches else _("No match")
     filters = ", ".join(_filters(wanted))
     return f"{jobs}: {filters}." if filters else f"{jobs}."
+
+
+def ignored_text(error: FieldError) -> str:
+    """Return an error of a filter, with the filter's label in place of its name."""
+    label = _(FILTERS[error.top_field])
+    return str(replace(error, field=f"“{label}”"))
 
 
 def _filters(wanted: read.JobFilter) -> list[str]:

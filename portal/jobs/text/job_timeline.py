@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 from billing.selectors.prices import PriceRow
 from portal.charts.figures import coarse, plural
 from portal.charts.timeline import Cut, GpuSpan, JobTimeline, PricePoint, Segment
-from portal.jobs.text.held import HeldSpan, without_holds
+from portal.jobs.text.held import HELD_BY_PEOPLE, HeldSpan, without_holds
 from portal.jobs.text.leases import (
     NO_PREEMPTION,
     lease_until,
@@ -108,7 +108,8 @@ def _segments(story: JobStory, start: datetime, now: datetime) -> list[Segment]:
     end = story.job.ended_at or now
     if end > free_from:
         code = story.waits_for.reason.code if story.waits_for else story.job.reason_code
-        segments.append(_wait(free_from, end, code))
+        # `without_holds` cuts the holds of people out; before them the job was queued.
+        segments.append(_wait(free_from, end, "" if code in HELD_BY_PEOPLE else code))
     return segments
 
 

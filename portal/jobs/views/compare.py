@@ -23,7 +23,7 @@ from portal.jobs.text.compare import (
 )
 from portal.jobs.text.curves import axis_named
 from scheduling.models import Job
-from scheduling.selectors.jobs.comparisons import differing_parameters
+from scheduling.selectors.jobs.comparisons import Parameter, differing_parameters
 from scheduling.selectors.jobs.lists import find_visible_jobs
 from scheduling.selectors.stored_texts import STORED
 from scheduling.services.job_metrics import JobMetrics, job_metrics
@@ -32,10 +32,11 @@ from tenants.scopes import tenants_scope
 
 
 class Compared(NamedTuple):
-    """The jobs that the viewer may see, their metrics and their table."""
+    """The jobs that the viewer may see, their metrics, differing parameters and table."""
 
     jobs: list[Job]
     metrics: list[JobMetrics]
+    parameters: list[Parameter]
     table: RunComparison
 
 
@@ -55,7 +56,13 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
         {
             "nav_key": "jobs",
             "table": compared.table,
-            "charts": compared_charts(compared.jobs, compared.metrics, names, axis=axis),
+            "charts": compared_charts(
+                list(zip(compared.jobs, compared.metrics, strict=True)),
+                compared.parameters,
+                names,
+                axis=axis,
+            ),
+            "tenants": list({job.tenant_id: job.tenant for job in compared.jobs}.values()),
             "others": [
                 (name, compare_url(shown, x=axis, metric=name))
                 for name in compared.table.metrics
@@ -137,4 +144,4 @@ def _compared(request: HttpRequest, uids: list[UUID]) -> Compared:
         parameters = differing_parameters(jobs)
         costs = job_costs(job.pk for job in jobs)
     metrics = [job_metrics(job, points=points_of_each(len(jobs))) for job in jobs]
-    return Compared(jobs, metrics, compare(jobs, parameters, metrics, costs))
+    return Compared(jobs, metrics, parameters, compare(jobs, parameters, metrics, costs))

@@ -24,6 +24,7 @@ from portal.common.compare_links import COMPARED_MAX, compare_url
 from portal.common.forms import whole
 from portal.common.standings import standing_badge
 from portal.common.submit_links import submit_links
+from portal.jobs.text.acted import AskedCancel, acted_title, asked_cancel
 from portal.jobs.text.job import state_badge
 from portal.jobs.text.job_list import (
     COLUMNS,
@@ -32,6 +33,7 @@ from portal.jobs.text.job_list import (
     USUAL,
     column_heads,
     columns_of,
+    ignored_text,
     match_text,
     state_label,
 )
@@ -44,19 +46,20 @@ from scheduling.requests.job_filters import ME, OLDEST, TEXT_MAX, read_job_query
 from scheduling.requests.job_tags import split_tags
 from scheduling.selectors.deadlines.answers import DeadlineStory
 from scheduling.selectors.jobs import tenant_jobs as read
+from scheduling.selectors.jobs.lists import find_visible_jobs
 from scheduling.selectors.jobs.phases import phase_named
 from scheduling.selectors.jobs.queue_order import QueueKey, QueueMark
 from scheduling.selectors.jobs.sorted_jobs import SortMark
 from scheduling.selectors.jobs.sweeps import active_sweeps, sweep_rows
 from scheduling.selectors.pools.executors import pools_by_name
 from scheduling.selectors.pools.lines import pools_named
-from scheduling.services.job_actions import ACTIONS, act_on_jobs
+from scheduling.services.job_actions import ACTIONS, JOBS_MAX, act_on_jobs
 from tenants.audit import Actor
 from tenants.input.errors import FieldErrors, InvalidInputError
 from tenants.models import Tenant, User
-from tenants.permissions import Action, may_in_tenant
+from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.rate import RateError
-from tenants.scopes import site_scope, tenant_scope
+from tenants.scopes import site_scope, tenant_scope, tenants_scope
 from tenants.selectors.job_lists import saved_filters
 from tenants.selectors.people import member_names, person_id_named
 from tenants.selectors.quotas import pools_of
@@ -100,14 +103,15 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
         {
             "tenant": tenant,
             **submit_links(access(request), tenant, pool.name if pool else ""),
-            **_choices(request, tenant, wanted),
+            **_choices(request, tenant, wanted, errors),
+            **_columns(request, wanted, page),
             "nav_key": "jobs",
             # Ended jobs do not change.
             "live": not (wanted.is_later or wanted.query.is_by_value),
             "wanted": wanted,
             "narrowed": bool(query),
             "unknown_state": request.GET.get("state", "")[:TEXT_MAX] if not wanted.state else "",
-            "ignored": list(errors),
+            "ignored": [(ignored_text(one), one.hint) for one in errors],
             "match_text": match_text(wanted, matches),
             "query": query,
             "counts": counts,
@@ -129,7 +133,9 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
     )
 
 
-def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> dict[str, Any]:
+def _choices(
+    request: HttpRequest, tenant: Tenant, wanted: read.JobFilter, errors: FieldErrors
+) -> dict[str, Any]:
     """Return what the viewer may choose: submitters, kept filters, columns and actions."""
     user, asked = _person(request), wanted.query
     with site_scope():
@@ -138,21 +144,35 @@ def _choices(request: HttpRequest, tenant: Tenant, wanted: read.JobFilter) -> di
         kept = saved_filters(user.pk, tenant.pk)
     known = (*names, ME, "")
     kept_values = _kept(wanted)
-    columns = columns_of(user.job_columns, asked.sort)
+    unset = {"q", "sort", *(error.top_field for error in errors)}
     may_act = may_in_tenant(access(request), Action.CANCEL, tenant.pk)
     return {
         "submitters": names if asked.submitter in known else [*names, asked.submitter],
         "is_mine": asked.submitter in (ME, user.username) and wanted.submitter == user.pk,
         "is_member": access(request).membership_of(tenant.pk) is not None,
-        "active_filters": sum(name not in ("q", "sort") for name in kept_values),
+        "active_filters": len(kept_values.keys() - unset),
+        "everyone_query": urlencode(
+            {name: value for name, value in kept_values.items() if name != "submitter"}
+        ),
         "is_oldest_first": asked.sort == OLDEST,
         "sorts": {name: _(text) for name, text in SORTS.items()},
         "sort_text": _(SORT_TEXTS.get(asked.sort, "")),
         "saved": [(one.name, one.query) for one in kept],
-        "columns": columns,
-        "heads": column_heads(columns, kept_values),
-        "all_columns": {name: _(text) for name, text in COLUMNS.items()},
         "actions": ACTIONS if may_act else {},
+    }
+
+
+def _columns(
+    request: HttpRequest, wanted: read.JobFilter, page: read.JobListPage
+) -> dict[str, Any]:
+    """Return the columns that the viewer chose, and that of the list's order."""
+    is_queue = wanted.state == "pending" and any(one.is_ordered for one in page.queues.values())
+    order = "position" if is_queue else wanted.query.sort
+    columns = columns_of(_person(request).job_columns, order)
+    return {
+        "columns": columns,
+        "heads": column_heads(columns, _kept(wanted)),
+        "all_columns": {name: _(text) for name, text in COLUMNS.items()},
     }
 
 
@@ -253,18 +273,29 @@ def _submitted(job: Job, clock: Clocks) -> Instant | None:
 @signed_in
 @require_POST
 def act(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """Act on the checked jobs, and show what was done to each; to repeat it does no harm."""
+    """Act on the checked jobs, and show what was done to each; a cancellation asks before."""
     tenant = tenant_or_404(request, slug)
     if request.POST.get("action") == "compare":
         return _compare(request, tenant)
     if not may_in_tenant(access(request), Action.CANCEL, tenant.pk):
         raise PermissionDenied
-    action = ACTIONS.get(request.POST.get("action", ""))
+    name = request.POST.get("action", "")
+    action = ACTIONS.get(name)
     raw = {
-        "action": request.POST.get("action", ""),
+        "action": name,
         "jobs": request.POST.getlist("job"),
         **_value_of(request, action.takes if action else ""),
     }
+    if name == "cancel" and (asked := _question(request)):
+        context = {
+            "tenant": tenant,
+            "nav_key": "jobs",
+            "asked": asked,
+            "jobs": raw["jobs"],
+            "query": request.POST.get("query", ""),
+            "back": _back_url(request, tenant),
+        }
+        return render(request, "jobs/cancel_many.html", context)
     try:
         actor = Actor(_person(request), request_id_of(request))
         rows = act_on_jobs(actor=actor, access=access(request), raw=raw, now=read_clock)
@@ -280,21 +311,45 @@ def act(request: HttpRequest, slug: str) -> HttpResponseBase:
         "tenant": tenant,
         "nav_key": "jobs",
         "action": action,
+        "title": acted_title(name, rows),
         "rows": rows,
-        "done": sum(row.outcome == "done" for row in rows),
         "back": _back_url(request, tenant),
     }
     return render(request, "jobs/acted.html", context)
 
 
+def _question(request: HttpRequest) -> AskedCancel | None:
+    """Return the question before jobs are cancelled; None if it is answered, or none can be."""
+    tenants = seen_tenants(access(request))
+    with tenants_scope(tenants):
+        jobs = [
+            job
+            for job in find_visible_jobs(_uids(request, "job")[:JOBS_MAX], tenants)
+            if job.is_active
+            and job.cancel_asked_at is None
+            and may_in_tenant(access(request), Action.CANCEL, job.tenant_id)
+        ]
+    known = set(_uids(request, "running"))
+    started = [job for job in jobs if job.state != Job.State.PENDING and job.uid not in known]
+    is_asked = bool(request.POST.get("asked"))
+    if not jobs or (is_asked and not started):
+        return None
+    return asked_cancel(jobs, started if is_asked else ())
+
+
 def _compare(request: HttpRequest, tenant: Tenant) -> HttpResponseBase:
     """Open the comparison of the checked jobs, which shows only those that the viewer may see."""
-    named = (_uuid(text) for text in request.POST.getlist("job"))
-    uids = [uid for uid in dict.fromkeys(named) if uid is not None]
+    uids = _uids(request, "job")
     if 2 <= len(uids) <= COMPARED_MAX:
         return redirect(compare_url(uids))
     messages.error(request, _("Select 2 to {most} jobs to compare.").format(most=COMPARED_MAX))
     return _back(request, tenant)
+
+
+def _uids(request: HttpRequest, field: str) -> list[UUID]:
+    """Return the ids in a field of the form, each once; others are ignored."""
+    named = (_uuid(text) for text in request.POST.getlist(field))
+    return [uid for uid in dict.fromkeys(named) if uid is not None]
 
 
 def _uuid(text: str) -> UUID | None:

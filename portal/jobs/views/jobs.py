@@ -83,6 +83,7 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     context |= {
         "may_open": may_open(access(request), job),
         "may_hold": side_of(access(request), job) is not None,
+        "submitter": _other_submitter(request, job),
         "may_order": may_set_priority(access(request), job),
         "priority_most": PRIORITY_MAX if may_boost(access(request), job.tenant_id) else 0,
     }
@@ -90,6 +91,14 @@ def job_page(request: HttpRequest, uid: UUID) -> HttpResponseBase:
     context |= output_context(job, number_asked(request, "lease"))
     context |= failure_context(job, context["story"], context.get("output"), context["clock"])
     return render(request, "jobs/job.html", context)
+
+
+def _other_submitter(request: HttpRequest, job: Job) -> str:
+    """Return who submitted another person's job; empty for a viewer's own job, or if unknown."""
+    person = job.submitted_by
+    if person is None or person.pk == access(request).user_id:
+        return ""
+    return person.get_full_name() or person.username
 
 
 def number_asked(request: HttpRequest, name: str) -> int | None:

@@ -9,6 +9,7 @@ from scheduling.selectors.jobs.requests import job_as_request
 
 # Fields that name a job, or that hold several parameters.
 _NAMES = frozenset({"name", "comment", "environment"})
+COMMAND = "command"
 TEXT_MAX = 200
 
 
@@ -22,10 +23,14 @@ class Parameter(NamedTuple):
 def differing_parameters(jobs: Sequence[Job]) -> list[Parameter]:
     """Return the fields, environment variables and sweep parameters that are not equal in all jobs.
 
-    Environment variables are those that the jobs declare. Parameters of sweeps come first.
+    Environment variables are those that the jobs declare. Parameters of sweeps come first. The
+    commands of one sweep differ only by its parameters, so they are left out.
     """
     of_jobs = [_parameters(job) for job in jobs]
     names = dict.fromkeys(name for one in of_jobs for name in one)
+    sweeps = {job.sweep_id for job in jobs}
+    if len(sweeps) == 1 and None not in sweeps:
+        names.pop(COMMAND, None)
     rows = [Parameter(name, tuple(one.get(name, "") for one in of_jobs)) for name in names]
     return [row for row in rows if len(set(row.values)) > 1]
 
