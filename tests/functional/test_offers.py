@@ -93,6 +93,7 @@ class TestIdleOffers:
             back = boss.delete(f"{OFFERS}/{one['id']}").json()["back"]
         assert back["rule"] == "guarantee"
         assert (back["borrowed"], back["by"] < back["unasked_by"]) == (4, True)
+        assert "4 GPUs of this type are borrowed in the whole pool now" in back["text"]
         by = datetime.fromisoformat(back["by"])
         wanted = [place.submit(2, LONG_S) for _ in range(2)]
         while place.cluster.at + timedelta(seconds=10) <= by:

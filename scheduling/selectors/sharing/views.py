@@ -261,8 +261,10 @@ def _back_text(rule: BackRule, borrowed: int, by: datetime, unasked_by: datetime
     )
     if borrowed:
         first = ngettext(
-            "{gpus} GPU is borrowed now and returns by {by}, pool time.",
-            "{gpus} GPUs are borrowed now and return by {by}, pool time.",
+            "{gpus} GPU of this type is borrowed in the whole pool now and returns by {by},"
+            " pool time.",
+            "{gpus} GPUs of this type are borrowed in the whole pool now and return by {by},"
+            " pool time.",
             borrowed,
         )
     when = _("Then the last of these leases is over.")
