@@ -17,8 +17,10 @@ from portal.overview.text.board import Board
 from portal.overview.text.charts import day_title
 from portal.overview.text.stats import stats
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, claim_history
+from scheduling.selectors.sharing.views import sharing_views
 from scheduling.selectors.tenants.dashboard import lent_now
 from scheduling.selectors.tenants.pools import pool_uses
+from scheduling.selectors.tenants.prospects import prospects
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.page_text import sentences
@@ -198,6 +200,20 @@ class TestDashboard:
         assert (board.has, board.own, board.borrowed) == (4, 4, 2)
         assert sum(run.lease.gpus for run in board.runs) == board.uses == 6
         assert board.hourly == sum(run.hourly for run in board.runs)
+
+    def test_pages_count_a_quota_as_the_pool_scales_it(self, busy: Town) -> None:
+        """Quotas of 6 and 4 in 8 GPUs are scaled to 5 and 3."""
+        Quota.objects.filter(tenant=busy.tenant).update(gpus=6)
+        busy.play()
+        assert board_of(busy).has == 5
+        shown = sentences(busy.owner.get(PAGE).content.decode())
+        assert "The quota of 6 GPUs counted as 5" in shown
+        at, pool = busy.cluster.at, busy.cluster.pool.pk
+        with tenant_scope(busy.tenant.pk):
+            (start,) = prospects(pool, busy.tenant.pk, at=at)
+            (row,) = sharing_views(pool, busy.tenant.pk, at)
+        held = board_of(busy).own
+        assert (start.quota, start.own_left, row.idle) == (5, 5 - held, 5 - held)
 
     def test_names_lender_without_its_jobs(self, busy: Town) -> None:
         page = busy.owner.get(PAGE).content.decode()
