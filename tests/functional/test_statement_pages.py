@@ -49,6 +49,20 @@ class TestStatement:
         assert re.search(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
         assert "neither earned nor was charged" in there.page("owner", f"{PAGE}?to=2001-01-02")
 
+    def test_states_with_the_contribution_what_is_not_settled(self, there: Stage) -> None:
+        """The two pages differ by it."""
+        at = there.lab.at.date()
+        days = f"from={at}&to={at}"
+        statement = there.get("neighbour", f"/t/beta/ledger/statement/?{days}")
+        earned = there.get("neighbour", f"/t/beta/ledger/contribution/?{days}")
+        missing = earned.context["shown"].total.earned - statement.context["statement"].earned
+        assert missing > 0
+        for answer in (statement, earned):
+            text = " ".join(answer.content.decode().split())
+            assert re.search(f"<b>{missing:.6f}</b>[^.]*(?:in the statement|earned)", text)
+        past = there.page("neighbour", "/t/beta/ledger/statement/?from=2001-01-01&to=2001-01-02")
+        assert "Not settled yet" not in past
+
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
     def test_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
