@@ -1,13 +1,15 @@
 """Forms of a tenant's quota: lending and borrowing, an offer, the price limit, a request."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
-from portal.common.forms import Field, request_inputs
+from portal.common.forms import Field, instant, instant_text, request_inputs, text
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.selectors.sharing.views import SharingRow
@@ -73,6 +75,30 @@ def limit_fields(
     return request_inputs(
         PriceLimitRequest, ("max_price",), typed, errors, defaults={"max_price": present}
     )
+
+
+def with_pool_time(fields: Sequence[Field], now: datetime) -> list[Field]:
+    """Return the fields; the one of an end shows the pool's time and an example of it."""
+    shown = _("pool time, now {now} UTC").format(
+        now=instant_text(now.replace(second=0, microsecond=0))
+    )
+    return [
+        replace(field, unit=shown, hint=f"{field.hint} {_example(now)}")
+        if field.name == "until"
+        else field
+        for field in fields
+    ]
+
+
+def end_errors(typed: Mapping[str, str], now: datetime) -> dict[str, str]:
+    """Return the error of an end that is no day and no time; empty if it is one."""
+    end = text(typed, "until").strip()
+    return {"until": _example(now)} if end and instant(end) is None else {}
+
+
+def _example(now: datetime) -> str:
+    day = (now.astimezone(UTC) + timedelta(days=3)).date()
+    return _("Write a day or a time, such as {day} or {day}T08:00.").format(day=day)
 
 
 ASK_FIELDS = ("gpu_type", "gpus", "until", "reason")

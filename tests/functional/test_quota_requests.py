@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -183,6 +184,17 @@ class TestQuotaRequest:
             for do in ("preview", "ask"):
                 assert complaint in shown(boss, PAGE, {**WISH, **change, "do": do}, 422)
         assert not QuotaChangeRequest.objects.exists()
+
+    def test_shows_end_in_the_pools_time(self, place: Town, boss: Client) -> None:
+        day = (place.cluster.at + timedelta(days=3)).date()
+        example = f"Write a day or a time, such as {day} or {day}T08:00."
+        page = shown(boss, PAGE)
+        assert f"pool time, now {place.cluster.at:%Y-%m-%d}" in page
+        assert example in page
+        refused = shown(boss, PAGE, {**WISH, "do": "ask", "until": "Monday"}, status=422)
+        assert refused.count(example) == 2  # the help and the error
+        assert "offset" not in refused
+        asked(boss, until=f"{day}T08:00")
 
     def test_only_one_can_be_open(self, place: Town, boss: Client) -> None:
         request = asked(boss)

@@ -18,7 +18,7 @@ from portal.common.forms import day_typed, text, typed_request
 from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
-from portal.overview.forms import ASK_FIELDS, ask_fields
+from portal.overview.forms import ASK_FIELDS, ask_fields, end_errors, with_pool_time
 from portal.overview.text.quota import impact_sentence, scaled_text
 from portal.site.request_id import request_id_of
 from scheduling.requests.quota_requests import QuotaAskRequest
@@ -57,6 +57,8 @@ def quota(request: HttpRequest, slug: str) -> HttpResponseBase:
             errors = {
                 one.field: f"{one.reason.rstrip('.')}. {one.hint}".strip() for one in error.errors
             }
+            if facts is not None:
+                errors |= end_errors(request.POST, pool_now(facts).pool_at)
         else:
             if not preview:
                 query = f"?pool={facts.name}" if facts else ""
@@ -130,8 +132,9 @@ def _context(
     }  # fmt: skip # a table
     if facts is None:
         return context
+    now = pool_now(facts).pool_at
     with tenant_scope(tenant.pk):
-        use = list_quota_use([tenant.pk], {facts.id: pool_now(facts).pool_at})
+        use = list_quota_use([tenant.pk], {facts.id: now})
         rows, older = list_quota_requests(
             [tenant.pk], pool=facts.name, before=key_asked(request), limit=LISTED
         )
@@ -145,5 +148,7 @@ def _context(
         "rows": rows,
         "open": waiting,
         "older": older,
-        "fields": ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors),
+        "fields": with_pool_time(
+            ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors), now
+        ),
     }

@@ -19,7 +19,14 @@ from portal.charts.notes import Note
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks, pool_now
 from portal.common.forms import Field, text, typed_fields, typed_request
-from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
+from portal.overview.forms import (
+    BY_OFFER,
+    end_errors,
+    limit_fields,
+    offer_fields,
+    settings_fields,
+    with_pool_time,
+)
 from portal.overview.text.sharing import limits_text, sharing_headline
 from portal.site.request_id import request_id_of
 from scheduling.requests.sharing import (
@@ -120,7 +127,8 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str,
     try:
         messages.success(request, act(change))
     except InvalidInputError as error:
-        return {one.field: f"{one.reason}. {one.hint}".strip() for one in error.errors}
+        errors = {one.field: f"{one.reason}. {one.hint}".strip() for one in error.errors}
+        return errors | end_errors(request.POST, pool_now(facts).pool_at)
     return {}
 
 
@@ -249,7 +257,9 @@ def _context(
         "by_offer": by_offer,
         "max_price": None if most is None else to_credits(most),
         "is_equal": people is PeopleRule.EQUAL,
-        "offer_fields": offer_fields(by_offer, typed if act == "offer" else {}, errors),
+        "offer_fields": with_pool_time(
+            offer_fields(by_offer, typed if act == "offer" else {}, errors), now
+        ),
         "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),
     }
 
