@@ -101,7 +101,7 @@ class TestStatement:
             assert message in answer.content.decode()
 
     def test_query_count_is_bounded(self, there: Stage) -> None:
-        assert there.reads("owner", f"{PAGE}?{ALL}") <= 21
+        assert there.reads("owner", f"{PAGE}?{ALL}") <= 23
 
     def test_empty_start_day_is_replaced_by_default(self, there: Stage) -> None:
         page = there.page("owner", f"{PAGE}?from=&to=2030-01-07")
