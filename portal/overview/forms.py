@@ -9,7 +9,8 @@ from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
-from portal.common.forms import Field, instant, instant_text, request_inputs, text
+from portal.charts.figures import thousands
+from portal.common.forms import Field, instant, instant_text, request_inputs, text, whole
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.selectors.sharing.views import SharingRow
@@ -109,9 +110,14 @@ def ask_fields(
     chosen: str,
     typed: Mapping[str, str],
     errors: Mapping[str, str],
+    *,
+    quotas: Mapping[str, int],
 ) -> list[Field]:
-    """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any."""
-    return request_inputs(
+    """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any.
+
+    `quotas`: the present GPUs by type.
+    """
+    fields = request_inputs(
         QuotaAskRequest,
         ASK_FIELDS,
         typed,
@@ -119,3 +125,25 @@ def ask_fields(
         defaults={"gpu_type": chosen},
         choices={"gpu_type": tuple((name, name) for name in gpu_types)},
     )
+    label = _new_total(gpu_types, quotas)
+    return [replace(field, label=label) if field.name == "gpus" else field for field in fields]
+
+
+def _new_total(gpu_types: Sequence[str], quotas: Mapping[str, int]) -> str:
+    """Return the label of the requested GPUs, with the present ones."""
+    if not quotas:
+        return _("New total")
+    now = ", ".join(
+        f"{thousands(gpus)} {name}" if len(gpu_types) > 1 else thousands(gpus)
+        for name, gpus in quotas.items()
+    )
+    return _("New total (now {gpus})").format(gpus=now)
+
+
+def total_errors(typed: Mapping[str, str], quotas: Mapping[str, int]) -> dict[str, str]:
+    """Return the error of a total that is no whole number, such as "+20"; empty if it is one."""
+    total = text(typed, "gpus").strip()
+    if not total or whole(total) is not None:
+        return {}
+    example = quotas.get(text(typed, "gpu_type"), 0) + max(1, whole(total.removeprefix("+")) or 1)
+    return {"gpus": _("Enter the new total, such as {gpus}.").format(gpus=example)}

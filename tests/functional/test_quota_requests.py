@@ -96,6 +96,10 @@ class TestQuotaRequest:
         # Quotas of 6 and 4 in 8 GPUs are scaled to 5 and 3. The tenant sees only its own part.
         preview = shown(boss, PAGE, {**WISH, "do": "preview"})
         assert "v100 4 → 5" in preview
+        assert "This is 2 GPUs more than now." in preview
+        fewer = shown(boss, PAGE, {**WISH, "gpus": "1", "do": "preview"})
+        assert "This is 3 GPUs fewer than now." in fewer
+        assert "A request for v100 is open" not in fewer
         said = re.search(r"would give the tenant (\d) GPUs instead of (\d)", preview)
         assert said is not None
         assert int(said[1]) == int(said[2]) + 1
@@ -106,6 +110,7 @@ class TestQuotaRequest:
         assert not QuotaChangeRequest.objects.exists()
         request = asked(boss)
         assert "1 open quota request" in shown(boss, PAGE)
+        assert "A request for v100 is open. Withdraw it" in shown(boss, PAGE)
         assert "1 open quota request" in shown(place.operator, HOME)
         assert "1 open quota request" in shown(place.operator, "/operate/pools/pool-1/quotas/")
         full = shown(place.operator, f"/operate/quota-requests/{request.uid}/")
@@ -176,6 +181,11 @@ class TestQuotaRequest:
         wrong: tuple[tuple[dict[str, str], str], ...] = (
             ({"gpus": "4"}, "is the quota already. Request another number of GPUs"),
             ({"gpus": "0"}, "must be"),
+            (
+                {"gpus": "+20"},
+                "New total (now 4) ? The whole quota that you want, not the difference.",
+            ),
+            ({"gpus": "+20"}, "Enter the new total, such as 24."),
             ({"until": "2001-01-01"}, "Its end must be after its start"),
             ({"reason": ""}, "Give a short reason"),
             ({"gpu_type": "k80"}, "is not a GPU type of the pool. GPU types of the pool: v100."),
