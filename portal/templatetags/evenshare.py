@@ -357,10 +357,13 @@ def _time(at: datetime, title: str, style: str, text: str) -> SafeString:
 
 
 @register.inclusion_tag("components/command.html")
-def command(text: str) -> dict[str, Any]:
-    """`{% command "evenshare round verify 4211" %}`: a command with a copy button."""
+def command(text: str, *, is_shell: bool = True) -> dict[str, Any]:
+    """`{% command "evenshare round verify 4211" %}`: a command with a copy button.
+
+    `{% command link is_shell=False %}`: a text that is no command, without a prompt.
+    """
     digest = blake2s(text.encode(), digest_size=5).hexdigest()
-    return {"text": text, "id": f"c-{digest}"}
+    return {"text": text, "id": f"c-{digest}", "is_shell": is_shell}
 
 
 @register.inclusion_tag("components/verify.html")
