@@ -22,7 +22,7 @@ from scheduling.selectors.sharing.views import sharing_views
 from scheduling.selectors.tenants.dashboard import LastRound, lent_now
 from scheduling.selectors.tenants.pools import pool_uses
 from scheduling.selectors.tenants.prospects import prospects
-from scheduling.selectors.visibility import VisibleTenant, Visibility
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.page_text import sentences
