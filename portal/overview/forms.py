@@ -58,7 +58,7 @@ def _limits(row: SharingRow) -> dict[str, str]:
 def offer_fields(
     gpu_types: Sequence[str], typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the inputs of an offer; `gpu_types`: the types that are lent only by offers."""
+    """Return the inputs of an offer; `gpu_types`: the types of the quota."""
     return request_inputs(
         OfferRequest,
         ("gpu_type", "gpus", "floor_price", "until"),

@@ -144,6 +144,21 @@ class TestPage:
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
 
+    def test_saved_offer_sets_lending_by_offers(self, place: Town, boss: Client) -> None:
+        shown = words(boss.get(PAGE))
+        assert shown.count("Offer idle quota") == 3  # the button, the hint, the form
+        form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}
+        assert boss.post(PAGE, form).status_code == 422
+        assert not SharingSetting.objects.exists()
+        answer = boss.post(PAGE, {**form, "gpus": "2"}, follow=True)
+        assert "Idle quota of v100 is lent only by offers now." in words(answer)
+        assert SharingSetting.objects.get().by_offer
+        assert IdleOffer.objects.get().gpus == 2
+        assert {row.action for row in AuditRecord.objects.all()} == {
+            "sharing.changed",
+            "offer.made",
+        }
+
     def test_starts_with_what_is_lent_now_and_to_whom(self, place: Town) -> None:
         for _ in range(8):
             place.submit(1, LONG_S, tenant="south")

@@ -150,16 +150,19 @@ def _set(change: SharingChange) -> str:
 
 def _offer(change: SharingChange) -> str:
     request = typed_request(OfferRequest, change.request.POST)
+    before = change.row(request.gpu_type)
     make_offer(
         tenant=change.tenant,
         actor=change.actor,
         pool_id=change.facts.id,
         request=request,
         now=pool_now(change.facts).pool_at,
+        sets_by_offer=True,
     )
-    return _("Offered {count} of {gpu_type}, from the next round on.").format(
-        count=thousands(request.gpus), gpu_type=request.gpu_type
-    )
+    said = _("Offered {count} of {gpu_type}, from the next round on.")
+    if before is not None and not before.own.by_offer:
+        said = " ".join((said, _("Idle quota of {gpu_type} is lent only by offers now.")))
+    return said.format(count=thousands(request.gpus), gpu_type=request.gpu_type)
 
 
 def _revoke(change: SharingChange) -> str:
@@ -258,7 +261,8 @@ def _context(
         "max_price": None if most is None else to_credits(most),
         "is_equal": people is PeopleRule.EQUAL,
         "offer_fields": with_pool_time(
-            offer_fields(by_offer, typed if act == "offer" else {}, errors), now
+            offer_fields([row.gpu_type for row in views], typed if act == "offer" else {}, errors),
+            now,
         ),
         "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),
     }
