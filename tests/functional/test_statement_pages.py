@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from decimal import Decimal
+from html import unescape
 
 import pytest
 
@@ -48,6 +49,14 @@ class TestStatement:
         did = r"alpha earned 0\.\d\d and was charged [\d.,]+ credits"
         assert re.search(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
         assert "neither earned nor was charged" in there.page("owner", f"{PAGE}?to=2001-01-02")
+
+    @pytest.mark.parametrize("by", ["day", "week", "month"])
+    def test_periods_link_to_their_entries(self, there: Stage, by: str) -> None:
+        page = there.get("owner", f"{PAGE}?from=2029-12-30&to=2030-01-02&by={by}")
+        links = re.findall(r'<a href="([^"]+)">[^<]+</a>\s*</th>', page.content.decode())
+        totals = [row[0].net for row in page.context["periods"]]
+        entries = [there.get("owner", unescape(link)).context["sums"]["net"] for link in links]
+        assert entries == totals != []
 
     def test_states_with_the_contribution_what_is_not_settled(self, there: Stage) -> None:
         """The two pages differ by it."""

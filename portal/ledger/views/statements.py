@@ -63,7 +63,9 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "statement": shown,
         "idle": idle,
         "net": shown.earned - shown.paid,
-        "periods": period_rows(shown.periods, shown.opening, asked.period),
+        "periods": period_rows(
+            shown.periods, shown.opening, asked.period, (asked.first, asked.last)
+        ),
         "counterparties": counterparty_rows(shown.counterparties, names),
     }
     status = 422 if asked.errors else 200
