@@ -122,6 +122,7 @@ class TestQuotaRequest:
         assert Quota.objects.get(tenant=place.tenant, valid_until=None).gpus == 6
         place.play(1)
         assert (held("north"), held("south")) == (int(said[1]), 8 - int(said[1]))
+        assert "Quota now: 6 GPUs v100 (counted as 5, because" in shown(boss, PAGE)
         assert audited() == [
             ("quota.asked", "nia"), ("quota.saved", "eve"), ("quota.approved", "eve"),
         ]  # fmt: skip

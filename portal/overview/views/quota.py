@@ -26,6 +26,7 @@ from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_requests import count_open_requests, list_quota_requests
 from scheduling.selectors.sharing.quota_use import list_quota_use
+from scheduling.selectors.sharing.quotas import counted_quotas
 from scheduling.services.quota_requests import ask_quota, preview_quota, withdraw_quota
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError, invalid
@@ -143,6 +144,7 @@ def _context(
         return context
     now, quotas = pool_now(facts).pool_at, _quotas(tenant, facts)
     with tenant_scope(tenant.pk):
+        counted = counted_quotas(facts.id, tenant.pk, now)
         rows, older = list_quota_requests(
             [tenant.pk], pool=facts.name, before=key_asked(request), limit=LISTED
         )
@@ -152,7 +154,7 @@ def _context(
     typed = request.POST if request.method == "POST" and "gpus" in request.POST else {}
     return {
         **context,
-        "quotas": quotas.items(),
+        "quotas": [(name, gpus, counted.get(name, 0)) for name, gpus in quotas.items()],
         "open_types": [row.gpu_type for row in rows if row.is_open],
         "rows": rows,
         "open": waiting,
