@@ -147,6 +147,9 @@ class TestPage:
     def test_saved_offer_sets_lending_by_offers(self, place: Town, boss: Client) -> None:
         shown = words(boss.get(PAGE))
         assert shown.count("Offer idle quota") == 3  # the button, the hint, the form
+        opened = re.compile(r'id="f-offer"\s+open')
+        assert not opened.search(boss.get(PAGE).content.decode())
+        assert opened.search(boss.get(f"{PAGE}&offer=1").content.decode())
         form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}
         assert boss.post(PAGE, form).status_code == 422
         assert not SharingSetting.objects.exists()

@@ -258,6 +258,7 @@ def _context(
         "times": times,
         "stands": _standing(offers),
         "by_offer": by_offer,
+        "is_offering": act == "offer" or "offer" in request.GET,
         "max_price": None if most is None else to_credits(most),
         "is_equal": people is PeopleRule.EQUAL,
         "offer_fields": with_pool_time(
