@@ -64,7 +64,7 @@ def counted_quotas(pool_id: int, tenant_id: int, at: datetime) -> dict[str, int]
         quotas = quotas_in_force(pool_id, at).order_by("tenant_id")
         for gpu_type, tenant, gpus in quotas.values_list("gpu_type_id", "tenant_id", "gpus"):
             rows.setdefault(gpu_type, []).append((tenant, gpus))
-    counted = {}
+    counted: dict[str, int] = {}
     for kind in type_capacities(pool_id):
         of_type = rows.get(kind.id, [])
         scaled = effective_quotas([gpus for _tenant, gpus in of_type], kind.gpus)
