@@ -21,6 +21,7 @@ SMALL_NAME_COMPLAINT = "Use 1 to 63 small letters, digits and hyphens."
 SITE_ROLE_COMPLAINT = gettext_noop("Choose one of the roles.")
 ROLE_COMPLAINT = gettext_noop("Choose viewer, member or manager.")
 NOBODY = gettext_noop("There is no such person. Create the person first.")
+NO_LOGIN = gettext_noop("No such login. Leave the name empty to get an invitation link.")
 INITIALS_COMPLAINT = gettext_noop("Enter one or two letters or digits.")
 
 Reason: TypeAlias = Annotated[
@@ -142,7 +143,7 @@ class InvitationRequest(RoleRequest, frozen=True, kw_only=True):
     username: Annotated[
         str,
         Meta(max_length=150, description="Login name of a known person; empty: a new person."),
-        Input(label="Login name", hint="Empty: the holder of the link.", complaint=NOBODY),
+        Input(label="Login name (leave empty to get a link)", complaint=NO_LOGIN),
     ] = ""
     note: Annotated[
         str,

@@ -1,13 +1,16 @@
 """Forms of a tenant's quota: lending and borrowing, an offer, the price limit, a request."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.entitlements import Mode
 from evenshare_core.money.fixed_point import to_text
-from portal.common.forms import Field, request_inputs
+from portal.charts.figures import thousands
+from portal.common.forms import Field, instant, instant_text, request_inputs, text, whole
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.selectors.sharing.views import SharingRow
@@ -55,7 +58,7 @@ def _limits(row: SharingRow) -> dict[str, str]:
 def offer_fields(
     gpu_types: Sequence[str], typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> list[Field]:
-    """Return the inputs of an offer; `gpu_types`: the types that are lent only by offers."""
+    """Return the inputs of an offer; `gpu_types`: the types of the quota."""
     return request_inputs(
         OfferRequest,
         ("gpu_type", "gpus", "floor_price", "until"),
@@ -75,6 +78,30 @@ def limit_fields(
     )
 
 
+def with_pool_time(fields: Sequence[Field], now: datetime) -> list[Field]:
+    """Return the fields; the one of an end shows the pool's time and an example of it."""
+    shown = _("pool time, now {now} UTC").format(
+        now=instant_text(now.replace(second=0, microsecond=0))
+    )
+    return [
+        replace(field, unit=shown, hint=f"{field.hint} {_example(now)}")
+        if field.name == "until"
+        else field
+        for field in fields
+    ]
+
+
+def end_errors(typed: Mapping[str, str], now: datetime) -> dict[str, str]:
+    """Return the error of an end that is no day and no time; empty if it is one."""
+    end = text(typed, "until").strip()
+    return {"until": _example(now)} if end and instant(end) is None else {}
+
+
+def _example(now: datetime) -> str:
+    day = (now.astimezone(UTC) + timedelta(days=3)).date()
+    return _("Write a day or a time, such as {day} or {day}T08:00.").format(day=day)
+
+
 ASK_FIELDS = ("gpu_type", "gpus", "until", "reason")
 
 
@@ -83,9 +110,14 @@ def ask_fields(
     chosen: str,
     typed: Mapping[str, str],
     errors: Mapping[str, str],
+    *,
+    quotas: Mapping[str, int],
 ) -> list[Field]:
-    """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any."""
-    return request_inputs(
+    """Return the inputs of a request for quota; `chosen`: the GPU type of the link, if any.
+
+    `quotas`: the present GPUs by type.
+    """
+    fields = request_inputs(
         QuotaAskRequest,
         ASK_FIELDS,
         typed,
@@ -93,3 +125,25 @@ def ask_fields(
         defaults={"gpu_type": chosen},
         choices={"gpu_type": tuple((name, name) for name in gpu_types)},
     )
+    label = _new_total(gpu_types, quotas)
+    return [replace(field, label=label) if field.name == "gpus" else field for field in fields]
+
+
+def _new_total(gpu_types: Sequence[str], quotas: Mapping[str, int]) -> str:
+    """Return the label of the requested GPUs, with the present ones."""
+    if not quotas:
+        return _("New total")
+    now = ", ".join(
+        f"{thousands(gpus)} {name}" if len(gpu_types) > 1 else thousands(gpus)
+        for name, gpus in quotas.items()
+    )
+    return _("New total (now {gpus})").format(gpus=now)
+
+
+def total_errors(typed: Mapping[str, str], quotas: Mapping[str, int]) -> dict[str, str]:
+    """Return the error of a total that is no whole number, such as "+20"; empty if it is one."""
+    total = text(typed, "gpus").strip()
+    if not total or whole(total) is not None:
+        return {}
+    example = quotas.get(text(typed, "gpu_type"), 0) + max(1, whole(total.removeprefix("+")) or 1)
+    return {"gpus": _("Enter the new total, such as {gpus}.").format(gpus=example)}

@@ -141,5 +141,5 @@ class OfferRequest(Request, frozen=True, kw_only=True):
     until: Annotated[
         datetime | None,
         Meta(description="When it ends, in pool time; by default when it is revoked."),
-        Input(label="Until", hint="Pool time, such as 2026-12-01T08:00:00Z. Empty: until revoked."),
+        Input(label="Until", hint="In UTC of the pool's clock. Empty: until revoked."),
     ] = None

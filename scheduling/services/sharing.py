@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from evenshare_core.domain.entitlements import Mode
 from scheduling.engine.clock import wall_now
-from scheduling.models import EqualPeople, MessageKind, Pool
+from scheduling.models import EqualPeople, GpuType, MessageKind, Pool
 from scheduling.outbox.gather import announce
 from scheduling.requests.sharing import OfferRequest, PeopleRule, SharingRequest
 from scheduling.services.wake import wake_pool_after_commit
@@ -50,18 +50,28 @@ def set_sharing(
     with managed(tenant, actor):
         pool = Pool.objects.get(pk=pool_id)
         kind = _quota_in_force(pool_id, tenant, gpu_type, now).gpu_type
-        rows = SharingSetting.objects.filter(pool_id=pool_id, tenant=tenant, gpu_type=kind)
-        row = rows.first() or SharingSetting(pool_id=pool_id, tenant=tenant, gpu_type=kind)
+        row = _setting(pool, tenant, kind)
         before = _settings(row)
         row.mode, row.by_offer = Mode(request.mode).value, request.by_offer
         row.borrow_limit, row.lend_limit = request.borrow_limit, request.lend_limit
-        was, becomes = changed(before, _settings(row))
-        if not becomes:
-            return False
-        row.save()
-        subject = f"pool {pool.name}, {tenant.slug}, {gpu_type}"
-        write_audit(actor, "sharing.changed", subject[:140], before=was, after=becomes)
-        wake_pool_after_commit(pool)
+        return _save(row, before, actor)
+
+
+def _setting(pool: Pool, tenant: Tenant, kind: GpuType) -> SharingSetting:
+    """Return a tenant's settings for a GPU type, unsaved if it has none."""
+    key: dict[str, Any] = {"pool": pool, "tenant": tenant, "gpu_type": kind}
+    return SharingSetting.objects.filter(**key).first() or SharingSetting(**key)
+
+
+def _save(row: SharingSetting, before: dict[str, Any], actor: Actor) -> bool:
+    """Save settings; return whether they changed."""
+    was, becomes = changed(before, _settings(row))
+    if not becomes:
+        return False
+    row.save()
+    subject = f"pool {row.pool.name}, {row.tenant.slug}, {row.gpu_type.name}"
+    write_audit(actor, "sharing.changed", subject[:140], before=was, after=becomes)
+    wake_pool_after_commit(row.pool)
     return True
 
 
@@ -127,8 +137,11 @@ def make_offer(
     request: OfferRequest,
     now: datetime,
     key: str | None = None,
+    sets_by_offer: bool = False,
 ) -> Made[IdleOffer]:
     """Offer idle quota from `now` on (pool time); with an idempotency `key`, only once.
+
+    `sets_by_offer`: from now on the type's idle quota is lent only by offers.
 
     Raises:
         InvalidInputError: by field.
@@ -151,6 +164,11 @@ def make_offer(
             return Made(known.get(uid=before[0], tenant=tenant), is_replay=True)
         pool = Pool.objects.get(pk=pool_id)
         quota = _quota_in_force(pool_id, tenant, request.gpu_type, now)
+        if sets_by_offer:
+            setting = _setting(pool, tenant, quota.gpu_type)
+            stored = _settings(setting)
+            setting.by_offer = True
+            _save(setting, stored, actor)
         _check_offer(quota, request, now)
         offer = IdleOffer.objects.create(
             uid=uid,

@@ -16,7 +16,7 @@ from tenants.language import gettext_noop
 from tenants.models import Invitation, Membership, Tenant, User
 from tenants.operator_transaction import manages_members, member_change
 from tenants.rate import Rate, RateError, take
-from tenants.requests import NOBODY, InvitationRequest, NewcomerRequest
+from tenants.requests import NO_LOGIN, InvitationRequest, NewcomerRequest
 from tenants.scopes import site_scope
 from tenants.selectors.people import open_invitations, still_open
 from tenants.services.accounts import NewPassword, check_new_password
@@ -71,7 +71,7 @@ def invite(
             return _invited(actor, tenant, user, request, now)
         # The record stays: it is in this transaction, which the refusal does not undo.
         write_audit(actor, "member.unknown", f"tenant {tenant.slug}", after=after)
-    raise invalid("username", _(NOBODY))
+    raise invalid("username", _(NO_LOGIN))
 
 
 def revoke_invitation(*, actor: Actor, tenant: Tenant, uid: UUID, now: datetime) -> bool:

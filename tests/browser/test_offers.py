@@ -71,7 +71,7 @@ class TestManager:
         tab_to(page, "button[value=revoke]")
         page.keyboard.press("Enter")
         page.wait_for_selector(".toast >> text=Offer revoked.")
-        assert "2 GPUs are borrowed now and return by" in page.inner_text(".toast")
+        assert "2 GPUs of this type are borrowed in the whole pool now" in page.inner_text(".toast")
         assert IdleOffer.objects.get().revoked_at is not None
 
     def test_page_fits_window_and_is_accessible(self, page: Page) -> None:

@@ -90,7 +90,7 @@ class TestContributionPage:
         )
         quiet = there.page("neighbour", f"{PAGE}?from=2001-01-01&to=2001-01-02")
         assert "beta lent nothing in pool" in quiet
-        assert "Lines and" in quiet
+        assert "Lines of settled hours and ledger agree" in quiet
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
     def test_borrower_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:

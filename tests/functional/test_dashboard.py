@@ -15,10 +15,14 @@ from portal.charts.figures import credits_text
 from portal.charts.notes import LineItem
 from portal.overview.text.board import Board
 from portal.overview.text.charts import day_title
+from portal.overview.text.lent import lent_context
 from portal.overview.text.stats import stats
 from scheduling.selectors.rounds.histories import ClaimHistoryPoint, claim_history
-from scheduling.selectors.tenants.dashboard import lent_now
+from scheduling.selectors.sharing.views import sharing_views
+from scheduling.selectors.tenants.dashboard import LastRound, lent_now
 from scheduling.selectors.tenants.pools import pool_uses
+from scheduling.selectors.tenants.prospects import prospects
+from scheduling.selectors.visibility import Visibility, VisibleTenant
 from tenants.models import Quota
 from tenants.scopes import tenant_scope
 from tests.functional.page_text import sentences
@@ -144,6 +148,17 @@ class TestLentGpus:
         shares = (dict(self.SHARES[0], borrowed=9), *self.SHARES[1:])
         assert lent_now(shares, {}, 2) == (Fraction(2), ((1, 9),))
 
+    def test_note_lists_borrowers_that_the_sentence_omits(self) -> None:
+        known = {one: VisibleTenant(one, one, f"t{one}", f"t{one}", one) for one in range(1, 5)}
+        shares = tuple((one, 10 - one) for one in known)
+        last = LastRound(1, AT, (), (), 30, 0, shares, Fraction(4))
+        shown = lent_context(last, Visibility("full", known=known), ())
+        assert shown["borrowers"] == "t1, t2 and 2 others"
+        lines = [(line.label, line.value) for line in shown["borrowers_note"].line_items]
+        assert lines == [("t1", "9"), ("t2", "8"), ("t3", "7"), ("t4", "6")]
+        del known[4]
+        assert lent_context(last, Visibility("own", known=known), ())["borrowers_note"] is None
+
     def test_of_other_types_do_not_count(self) -> None:
         shares = (dict(self.SHARES[0], gpu_type="other"), *self.SHARES[1:])
         assert lent_now(shares, {}, 2) == (Fraction(0), ())
@@ -199,6 +214,20 @@ class TestDashboard:
         assert sum(run.lease.gpus for run in board.runs) == board.uses == 6
         assert board.hourly == sum(run.hourly for run in board.runs)
 
+    def test_pages_count_a_quota_as_the_pool_scales_it(self, busy: Town) -> None:
+        """Quotas of 6 and 4 in 8 GPUs are scaled to 5 and 3."""
+        Quota.objects.filter(tenant=busy.tenant).update(gpus=6)
+        busy.play()
+        assert board_of(busy).has == 5
+        shown = sentences(busy.owner.get(PAGE).content.decode())
+        assert "The quota of 6 GPUs counted as 5" in shown
+        at, pool = busy.cluster.at, busy.cluster.pool.pk
+        with tenant_scope(busy.tenant.pk):
+            (start,) = prospects(pool, busy.tenant.pk, at=at)
+            (row,) = sharing_views(pool, busy.tenant.pk, at)
+        held = board_of(busy).own
+        assert (start.quota, start.own_left, row.idle) == (5, 5 - held, 5 - held)
+
     def test_names_lender_without_its_jobs(self, busy: Town) -> None:
         page = busy.owner.get(PAGE).content.decode()
         assert "borrowed from south" in page
@@ -232,6 +261,7 @@ class TestDashboard:
         assert f"Lent now: {said} GPUs lent" in shown  # the note follows
         assert "/t/south/sharing/" in busy.neighbour.get("/t/south/").content.decode()
         assert ", to north." in shown
+        assert ("You do not use the other 2. They are all lent." in shown) == (limit is None)
         assert "Lent now" not in sentences(busy.owner.get(PAGE).content.decode())
 
     def test_shows_that_nothing_is_lent(self, busy: Town) -> None:

@@ -131,6 +131,8 @@ class TestViews:
         )
         before = there.page("owner", "/t/alpha/ledger/?from=2001-01-01&to=2001-01-02")
         assert "No transfer was settled in this period." in before
+        assert "last 24 h" not in before
+        assert "last 24 h" in there.page("owner", "/t/alpha/ledger/")
         wrong = there.get("owner", "/t/alpha/ledger/?from=yesterday")
         assert wrong.status_code == 422
         assert "Enter a day such as 2026-11-20." in wrong.content.decode()

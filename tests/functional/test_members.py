@@ -19,7 +19,7 @@ from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError
 from tenants.models import AuditRecord, Invitation, Membership, Tenant, User
 from tenants.rate import Rate
-from tenants.requests import NOBODY, InvitationRequest, MembershipRequest
+from tenants.requests import NO_LOGIN, InvitationRequest, MembershipRequest
 from tenants.services import invitations
 from tenants.services.invitations import InvitationGoneError, accept_invitation, invite
 from tenants.services.people import remove_member, set_member_role
@@ -51,6 +51,7 @@ def link_of(boss: Client, role: str = "member", username: str = "") -> str:
     assert shown.status_code == 200
     match = re.search(r"/join/\?invitation=ei_[\w-]+", shown.content.decode())
     assert match is not None
+    assert 'class="cmd plain"' in shown.content.decode()  # no prompt of a shell
     return match[0]
 
 
@@ -188,7 +189,7 @@ class TestInvitation:
     ) -> None:
         monkeypatch.setattr(invitations, "NAMES_OF_MANAGER", FEW)
         body = {"do": "invite", "role": "viewer", "username": "no-such"}
-        assert NOBODY in boss.post(PAGE, body).content.decode()
+        assert NO_LOGIN in boss.post(PAGE, body).content.decode()
         assert boss.post(PAGE, {**body, "username": "cem"}).status_code == 200
         for name in ("no-such", "dag"):
             answer = boss.post(PAGE, {**body, "username": name})

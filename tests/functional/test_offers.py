@@ -93,6 +93,7 @@ class TestIdleOffers:
             back = boss.delete(f"{OFFERS}/{one['id']}").json()["back"]
         assert back["rule"] == "guarantee"
         assert (back["borrowed"], back["by"] < back["unasked_by"]) == (4, True)
+        assert "4 GPUs of this type are borrowed in the whole pool now" in back["text"]
         by = datetime.fromisoformat(back["by"])
         wanted = [place.submit(2, LONG_S) for _ in range(2)]
         while place.cluster.at + timedelta(seconds=10) <= by:
@@ -142,6 +143,24 @@ class TestPage:
         assert "1 open offer of idle quota" in words(answer)
         boss.post(PAGE, {"act": "limit", "max_price": ""})
         assert not PriceLimit.objects.exists()
+
+    def test_saved_offer_sets_lending_by_offers(self, place: Town, boss: Client) -> None:
+        shown = words(boss.get(PAGE))
+        assert shown.count("Offer idle quota") == 3  # the button, the hint, the form
+        opened = re.compile(r'id="f-offer"\s+open')
+        assert not opened.search(boss.get(PAGE).content.decode())
+        assert opened.search(boss.get(f"{PAGE}&offer=1").content.decode())
+        form = {"act": "offer", "gpu_type": "v100", "gpus": "5", "floor_price": "0.25"}
+        assert boss.post(PAGE, form).status_code == 422
+        assert not SharingSetting.objects.exists()
+        answer = boss.post(PAGE, {**form, "gpus": "2"}, follow=True)
+        assert "Idle quota of v100 is lent only by offers now." in words(answer)
+        assert SharingSetting.objects.get().by_offer
+        assert IdleOffer.objects.get().gpus == 2
+        assert {row.action for row in AuditRecord.objects.all()} == {
+            "sharing.changed",
+            "offer.made",
+        }
 
     def test_starts_with_what_is_lent_now_and_to_whom(self, place: Town) -> None:
         for _ in range(8):

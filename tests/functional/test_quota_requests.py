@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -95,6 +96,10 @@ class TestQuotaRequest:
         # Quotas of 6 and 4 in 8 GPUs are scaled to 5 and 3. The tenant sees only its own part.
         preview = shown(boss, PAGE, {**WISH, "do": "preview"})
         assert "v100 4 → 5" in preview
+        assert "This is 2 GPUs more than now." in preview
+        fewer = shown(boss, PAGE, {**WISH, "gpus": "1", "do": "preview"})
+        assert "This is 3 GPUs fewer than now." in fewer
+        assert "A request for v100 is open" not in fewer
         said = re.search(r"would give the tenant (\d) GPUs instead of (\d)", preview)
         assert said is not None
         assert int(said[1]) == int(said[2]) + 1
@@ -105,6 +110,7 @@ class TestQuotaRequest:
         assert not QuotaChangeRequest.objects.exists()
         request = asked(boss)
         assert "1 open quota request" in shown(boss, PAGE)
+        assert "A request for v100 is open. Withdraw it" in shown(boss, PAGE)
         assert "1 open quota request" in shown(place.operator, HOME)
         assert "1 open quota request" in shown(place.operator, "/operate/pools/pool-1/quotas/")
         full = shown(place.operator, f"/operate/quota-requests/{request.uid}/")
@@ -116,6 +122,7 @@ class TestQuotaRequest:
         assert Quota.objects.get(tenant=place.tenant, valid_until=None).gpus == 6
         place.play(1)
         assert (held("north"), held("south")) == (int(said[1]), 8 - int(said[1]))
+        assert "Quota now: 6 GPUs v100 (counted as 5, because" in shown(boss, PAGE)
         assert audited() == [
             ("quota.asked", "nia"), ("quota.saved", "eve"), ("quota.approved", "eve"),
         ]  # fmt: skip
@@ -175,6 +182,11 @@ class TestQuotaRequest:
         wrong: tuple[tuple[dict[str, str], str], ...] = (
             ({"gpus": "4"}, "is the quota already. Request another number of GPUs"),
             ({"gpus": "0"}, "must be"),
+            (
+                {"gpus": "+20"},
+                "New total (now 4) ? The whole quota that you want, not the difference.",
+            ),
+            ({"gpus": "+20"}, "Enter the new total, such as 24."),
             ({"until": "2001-01-01"}, "Its end must be after its start"),
             ({"reason": ""}, "Give a short reason"),
             ({"gpu_type": "k80"}, "is not a GPU type of the pool. GPU types of the pool: v100."),
@@ -183,6 +195,17 @@ class TestQuotaRequest:
             for do in ("preview", "ask"):
                 assert complaint in shown(boss, PAGE, {**WISH, **change, "do": do}, 422)
         assert not QuotaChangeRequest.objects.exists()
+
+    def test_shows_end_in_the_pools_time(self, place: Town, boss: Client) -> None:
+        day = (place.cluster.at + timedelta(days=3)).date()
+        example = f"Write a day or a time, such as {day} or {day}T08:00."
+        page = shown(boss, PAGE)
+        assert f"pool time, now {place.cluster.at:%Y-%m-%d}" in page
+        assert example in page
+        refused = shown(boss, PAGE, {**WISH, "do": "ask", "until": "Monday"}, status=422)
+        assert refused.count(example) == 2  # the help and the error
+        assert "offset" not in refused
+        asked(boss, until=f"{day}T08:00")
 
     def test_only_one_can_be_open(self, place: Town, boss: Client) -> None:
         request = asked(boss)

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from decimal import Decimal
+from html import unescape
 
 import pytest
 
@@ -49,6 +50,28 @@ class TestStatement:
         assert re.search(f"{did} from 1 Jan 2001 to 31 Dec 2032\\.", shown)
         assert "neither earned nor was charged" in there.page("owner", f"{PAGE}?to=2001-01-02")
 
+    @pytest.mark.parametrize("by", ["day", "week", "month"])
+    def test_periods_link_to_their_entries(self, there: Stage, by: str) -> None:
+        page = there.get("owner", f"{PAGE}?from=2029-12-30&to=2030-01-02&by={by}")
+        links = re.findall(r'<a href="([^"]+)">[^<]+</a>\s*</th>', page.content.decode())
+        totals = [row[0].net for row in page.context["periods"]]
+        entries = [there.get("owner", unescape(link)).context["sums"]["net"] for link in links]
+        assert entries == totals != []
+
+    def test_states_with_the_contribution_what_is_not_settled(self, there: Stage) -> None:
+        """The two pages differ by it."""
+        at = there.lab.at.date()
+        days = f"from={at}&to={at}"
+        statement = there.get("neighbour", f"/t/beta/ledger/statement/?{days}")
+        earned = there.get("neighbour", f"/t/beta/ledger/contribution/?{days}")
+        missing = earned.context["shown"].total.earned - statement.context["statement"].earned
+        assert missing > 0
+        for answer in (statement, earned):
+            text = " ".join(answer.content.decode().split())
+            assert re.search(f"<b>{missing:.6f}</b>[^.]*(?:in the statement|earned)", text)
+        past = there.page("neighbour", "/t/beta/ledger/statement/?from=2001-01-01&to=2001-01-02")
+        assert "Not settled yet" not in past
+
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])
     def test_names_follow_visibility_of_pool(self, there: Stage, visibility: str) -> None:
         there.see(visibility)
@@ -87,7 +110,7 @@ class TestStatement:
             assert message in answer.content.decode()
 
     def test_query_count_is_bounded(self, there: Stage) -> None:
-        assert there.reads("owner", f"{PAGE}?{ALL}") <= 21
+        assert there.reads("owner", f"{PAGE}?{ALL}") <= 23
 
     def test_empty_start_day_is_replaced_by_default(self, there: Stage) -> None:
         page = there.page("owner", f"{PAGE}?from=&to=2030-01-07")

@@ -1,8 +1,9 @@
 """A tenant's statement: income and payments between two days, by period and counterparty."""
 
+from calendar import monthrange
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -80,14 +81,29 @@ def counterparty_rows(
 
 
 def period_rows(
-    periods: Iterable[PeriodTotal], opening: Decimal, period: StatementPeriod
-) -> list[tuple[PeriodTotal, str, Decimal]]:
-    """Return the periods in time order, each with its name and the balance at its end."""
+    periods: Iterable[PeriodTotal],
+    opening: Decimal,
+    period: StatementPeriod,
+    asked: tuple[date, date],
+) -> list[tuple[PeriodTotal, str, Decimal, str]]:
+    """Return the periods in time order: each with its name, the balance at its end, its query.
+
+    The query has the days of the period that are within the first and the last of `asked`.
+    """
     rows, balance = [], opening
     for total in periods:
         balance += total.net
-        rows.append((total, period_text(total.begins_at, period), balance))
+        first, last = _days_of(total.begins_at, period)
+        days = f"from={max(first, asked[0])}&to={min(last, asked[1])}&by={period}"
+        rows.append((total, period_text(total.begins_at, period), balance, days))
     return rows
+
+
+def _days_of(begins_at: datetime, period: StatementPeriod) -> tuple[date, date]:
+    first = begins_at.astimezone(UTC).date()
+    if period is StatementPeriod.MONTH:
+        return first, first.replace(day=monthrange(first.year, first.month)[1])
+    return first, first + timedelta(days=6 if period is StatementPeriod.WEEK else 0)
 
 
 def period_text(begins_at: datetime, period: StatementPeriod) -> str:

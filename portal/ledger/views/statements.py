@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from billing.selectors.accounts import account_summary
 from billing.selectors.statements import account_statement, statement_lines
 from portal.common.access import access, signed_in, tenant_or_404
 from portal.common.clocks import pool_now
@@ -21,7 +22,7 @@ from portal.ledger.text.statement import (
     period_rows,
     transfer_lines,
 )
-from portal.ledger.views.place import asked_pool, balance_of, no_place, place
+from portal.ledger.views.place import asked_pool, no_place, place
 from scheduling.selectors.jobs.idle import held_idle
 from scheduling.selectors.pools.lines import PoolFacts, pools_of_book
 from scheduling.selectors.visibility import read_visibility
@@ -51,17 +52,20 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
             statement_panel(pool, tenant, asked.since, asked.until, access(request))
             for pool in pools
         ]
-        balance = balance_of(tenant, facts.book)
+        summary = account_summary(tenant.pk, facts.book, since=now)
     context = {
-        **place(request, tenant, facts, asked, here="statement", balance=balance),
+        **place(request, tenant, facts, asked, here="statement", balance=summary.balance),
         "panels": panels,
+        "open": summary if asked.since <= now < asked.until else None,
         "by": period_choices(),
         "shortcuts": shortcuts(now, asked),
         "finding": headline(tenant.name, shown.earned, shown.paid, asked.first, asked.last),
         "statement": shown,
         "idle": idle,
         "net": shown.earned - shown.paid,
-        "periods": period_rows(shown.periods, shown.opening, asked.period),
+        "periods": period_rows(
+            shown.periods, shown.opening, asked.period, (asked.first, asked.last)
+        ),
         "counterparties": counterparty_rows(shown.counterparties, names),
     }
     status = 422 if asked.errors else 200

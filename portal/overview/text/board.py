@@ -56,6 +56,21 @@ class Board:
         return sum(row.quota for row in claims) if claims else sum(q.gpus for q in self.quotas)
 
     @property
+    def nominal(self) -> int:
+        """Return the GPUs of quota as set, before trades and before scaling to the pool."""
+        return sum(quota.gpus for quota in self.quotas)
+
+    @property
+    def swapped(self) -> int:
+        """Return the GPUs that trades added to the quota; negative if they took some."""
+        return sum(row.swapped for row in self.last.claims) if self.last else 0
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the quota counts as fewer GPUs, because all quotas exceed the pool's GPUs."""
+        return self.nominal > self.has - self.swapped
+
+    @property
     def own(self) -> int:
         """Return the GPUs in use within quota."""
         return sum(run.lease.own for run in self.runs)

@@ -65,10 +65,21 @@ def idle_text(board: Board) -> str:
     if not idle:
         return "" if board.uses else _("No job needs GPUs.")
     if board.uses:
-        text = ngettext("The other {count} is idle.", "The other {count} are idle.", idle)
+        text = _not_used(board)
     else:
         text = ngettext("No job needs it.", "No job needs them.", idle)
+    if board.last is not None and board.last.lent == idle:
+        text = f"{text} {ngettext('It is lent.', 'They are all lent.', idle)}"
+        return text.format(count=thousands(idle))
     return f"{text.format(count=thousands(idle))} {_lending_text(idle, min(idle, board.kept))}"
+
+
+def _not_used(board: Board) -> str:
+    return (
+        _("You do not use the other {count}.")
+        if board.you
+        else _("It does not use the other {count}.")
+    )
 
 
 def _lending_text(idle: int, kept: int) -> str:

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from portal.charts.figures import plural, thousands
-from portal.charts.notes import LineItem, Link, Note
+from portal.charts.notes import LineItem, Link, Note, count_note
 from scheduling.selectors.tenants.dashboard import LastRound
 from scheduling.selectors.visibility import Visibility
 
@@ -20,12 +20,19 @@ def lent_context(
 ) -> dict[str, Any]:
     """Return the texts about lending on the dashboard; `lent` is empty if nothing is lent."""
     if last is None:
-        return {"lenders": "", "lent": "", "lent_note": None, "borrowers": ""}
+        return {
+            "lenders": "",
+            "lent": "",
+            "lent_note": None,
+            "borrowers": "",
+            "borrowers_note": None,
+        }
     return {
         "lenders": names_text(visibility, last.lenders),
         "lent": gpus_text(last.lent) if last.lent else "",
         "lent_note": _lent_note(last.lent, links),
         "borrowers": names_text(visibility, last.borrowers),
+        "borrowers_note": _borrowers_note(visibility, last.borrowers, links),
     }
 
 
@@ -59,5 +66,20 @@ def _lent_note(lent: Fraction, links: tuple[Link, ...]) -> Note:
             "A borrowed GPU has no particular lender. Tenants with idle quota lend in proportion"
             " to it, and earn in proportion."
         ),
+        links=links,
+    )
+
+
+def _borrowers_note(
+    visibility: Visibility, borrowers: Sequence[tuple[int, int]], links: tuple[Link, ...]
+) -> Note | None:
+    """Return all borrowers with their GPUs; None if the sentence names them all, or may not."""
+    named = [(seen.name, gpus) for tenant, gpus in borrowers if (seen := visibility.of(tenant))]
+    if len(named) <= NAMED or len(named) < len(borrowers):
+        return None
+    return count_note(
+        _("Borrowers"),
+        named,
+        text=_("The GPUs that each borrows in the pool, from all lenders together."),
         links=links,
     )

@@ -1,6 +1,6 @@
 """A tenant's requests for quota, and the estimate of the next round with one, as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext as _
 
@@ -22,6 +22,15 @@ def impact_sentence(impact: OwnImpact, lines: Sequence[ImpactLine], wanted: Quot
     text = _("The next round would give the tenant {gpus} instead of {before}.")
     after, before = line.row.after.got, line.row.before.got
     return text.format(gpus=plural(after, "GPU"), before=thousands(before))
+
+
+def change_text(wanted: QuotaAskRequest, quotas: Mapping[str, int]) -> str:
+    """Return how the requested total differs from the present one; empty if it does not."""
+    more = wanted.gpus - quotas.get(wanted.gpu_type, 0)
+    if not more:
+        return ""
+    text = _("This is {gpus} more than now.") if more > 0 else _("This is {gpus} fewer than now.")
+    return text.format(gpus=plural(abs(more), "GPU"))
 
 
 def scaled_text(lines: Sequence[ImpactLine], wanted: QuotaAskRequest) -> str:

@@ -84,22 +84,20 @@ def _have_lines(board: Board) -> tuple[tuple[LineItem, ...], LineItem]:
 
 def have_note(board: Board) -> Note:
     """Return the source of the quota, and whether capacity reduced it."""
-    nominal = sum(quota.gpus for quota in board.quotas)
     sentences = [board.promise.text] if board.promise else []
-    swapped = sum(row.swapped for row in board.last.claims) if board.last else 0
-    if nominal > board.has - swapped:
+    if board.is_scaled:
         sentences.append(
             _(
                 "The quota is {quota}; quotas exceed the pool's GPUs that are up, so all are scaled"
                 " down in proportion."
-            ).format(quota=thousands(nominal))
+            ).format(quota=thousands(board.nominal))
         )
     modes = {quota.mode for quota in board.quotas}
     if len(modes) == 1:
         sentences.append(_(MODES[modes.pop()]))
     text = " ".join(sentences)
     types = [(quota.gpu_type, quota.gpus) for quota in board.quotas]
-    types += [(_("by trades"), swapped)] if swapped else []
+    types += [(_("by trades"), board.swapped)] if board.swapped else []
     if len(types) < 2:
         return Note(_("Quota"), text=text, links=board.links)
     return count_note(_("Quota"), types, total=_("sum"), text=text, links=board.links)

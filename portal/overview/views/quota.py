@@ -18,14 +18,15 @@ from portal.common.forms import day_typed, text, typed_request
 from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
-from portal.overview.forms import ASK_FIELDS, ask_fields
-from portal.overview.text.quota import impact_sentence, scaled_text
+from portal.overview.forms import ASK_FIELDS, ask_fields, end_errors, total_errors, with_pool_time
+from portal.overview.text.quota import change_text, impact_sentence, scaled_text
 from portal.site.request_id import request_id_of
 from scheduling.requests.quota_requests import QuotaAskRequest
 from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_requests import count_open_requests, list_quota_requests
 from scheduling.selectors.sharing.quota_use import list_quota_use
+from scheduling.selectors.sharing.quotas import counted_quotas
 from scheduling.services.quota_requests import ask_quota, preview_quota, withdraw_quota
 from tenants.audit import Actor
 from tenants.input.errors import InvalidInputError, invalid
@@ -57,6 +58,9 @@ def quota(request: HttpRequest, slug: str) -> HttpResponseBase:
             errors = {
                 one.field: f"{one.reason.rstrip('.')}. {one.hint}".strip() for one in error.errors
             }
+            if facts is not None:
+                errors |= end_errors(request.POST, pool_now(facts).pool_at)
+                errors |= total_errors(request.POST, _quotas(tenant, facts))
         else:
             if not preview:
                 query = f"?pool={facts.name}" if facts else ""
@@ -113,12 +117,20 @@ def _preview(
     badge = tenant_badge(tenant)
     lines = [ImpactLine(badge, row, row.gpu_type == wanted.gpu_type) for row in impact.rows]
     return {
+        "change": change_text(wanted, _quotas(tenant, facts)),
         "sentence": impact_sentence(impact, lines, wanted),
         "scaled": scaled_text(lines, wanted),
         "lines": lines,
         "number": impact.number,
         "is_estimated": impact.is_estimated,
     }
+
+
+def _quotas(tenant: Tenant, facts: PoolFacts) -> dict[str, int]:
+    """Return the tenant's present GPUs of quota by type."""
+    with tenant_scope(tenant.pk):
+        use = list_quota_use([tenant.pk], {facts.id: pool_now(facts).pool_at})
+    return {row.gpu_type: row.gpus for row in use if row.gpus}
 
 
 def _context(
@@ -130,8 +142,9 @@ def _context(
     }  # fmt: skip # a table
     if facts is None:
         return context
+    now, quotas = pool_now(facts).pool_at, _quotas(tenant, facts)
     with tenant_scope(tenant.pk):
-        use = list_quota_use([tenant.pk], {facts.id: pool_now(facts).pool_at})
+        counted = counted_quotas(facts.id, tenant.pk, now)
         rows, older = list_quota_requests(
             [tenant.pk], pool=facts.name, before=key_asked(request), limit=LISTED
         )
@@ -141,9 +154,12 @@ def _context(
     typed = request.POST if request.method == "POST" and "gpus" in request.POST else {}
     return {
         **context,
-        "quotas": [(row.gpu_type, row.gpus) for row in use if row.gpus],
+        "quotas": [(name, gpus, counted.get(name, 0)) for name, gpus in quotas.items()],
+        "open_types": [row.gpu_type for row in rows if row.is_open],
         "rows": rows,
         "open": waiting,
         "older": older,
-        "fields": ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors),
+        "fields": with_pool_time(
+            ask_fields(kinds, text(request.GET, "gpu_type"), typed, errors, quotas=quotas), now
+        ),
     }

@@ -20,7 +20,14 @@ from portal.charts.sentences import local_sentence
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
 from portal.common.clocks import clocks, pool_now
 from portal.common.forms import Field, text, typed_fields, typed_request
-from portal.overview.forms import BY_OFFER, limit_fields, offer_fields, settings_fields
+from portal.overview.forms import (
+    BY_OFFER,
+    end_errors,
+    limit_fields,
+    offer_fields,
+    settings_fields,
+    with_pool_time,
+)
 from portal.overview.text.sharing import limits_text, sharing_headline
 from portal.site.request_id import request_id_of
 from scheduling.requests.sharing import (
@@ -122,7 +129,8 @@ def _change(request: HttpRequest, tenant: Tenant, facts: PoolFacts) -> dict[str,
     try:
         messages.success(request, act(change))
     except InvalidInputError as error:
-        return {one.field: f"{one.reason}. {one.hint}".strip() for one in error.errors}
+        errors = {one.field: f"{one.reason}. {one.hint}".strip() for one in error.errors}
+        return errors | end_errors(request.POST, pool_now(facts).pool_at)
     return {}
 
 
@@ -144,16 +152,19 @@ def _set(change: SharingChange) -> str:
 
 def _offer(change: SharingChange) -> str:
     request = typed_request(OfferRequest, change.request.POST)
+    before = change.row(request.gpu_type)
     make_offer(
         tenant=change.tenant,
         actor=change.actor,
         pool_id=change.facts.id,
         request=request,
         now=pool_now(change.facts).pool_at,
+        sets_by_offer=True,
     )
-    return _("Offered {count} of {gpu_type}, from the next round on.").format(
-        count=thousands(request.gpus), gpu_type=request.gpu_type
-    )
+    said = _("Offered {count} of {gpu_type}, from the next round on.")
+    if before is not None and not before.own.by_offer:
+        said = " ".join((said, _("Idle quota of {gpu_type} is lent only by offers now.")))
+    return said.format(count=thousands(request.gpus), gpu_type=request.gpu_type)
 
 
 def _revoke(change: SharingChange) -> str:
@@ -249,9 +260,13 @@ def _context(
         "times": times,
         "stands": _standing(offers),
         "by_offer": by_offer,
+        "is_offering": act == "offer" or "offer" in request.GET,
         "max_price": None if most is None else to_credits(most),
         "is_equal": people is PeopleRule.EQUAL,
-        "offer_fields": offer_fields(by_offer, typed if act == "offer" else {}, errors),
+        "offer_fields": with_pool_time(
+            offer_fields([row.gpu_type for row in views], typed if act == "offer" else {}, errors),
+            now,
+        ),
         "limit_fields": limit_fields(most, typed if act == "limit" else {}, errors),
     }
 

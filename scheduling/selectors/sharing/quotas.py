@@ -3,10 +3,12 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from evenshare_core.domain.entitlements import Entitlement, Mode
+from evenshare_core.domain.entitlements import Entitlement, Mode, effective_quotas
+from scheduling.selectors.pools.capacity import type_capacities
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
 from tenants.answers import Answer, answer_of
 from tenants.models import Quota
+from tenants.scopes import site_reading
 from tenants.selectors.quotas import quotas_in_force
 
 
@@ -50,6 +52,28 @@ def list_quotas(
         for row in page[:limit]
     ]
     return shown, page[limit - 1].pk if len(page) > limit else None
+
+
+def counted_quotas(pool_id: int, tenant_id: int, at: datetime) -> dict[str, int]:
+    """Return the GPUs as which a tenant's quotas count, by type. Two queries.
+
+    They are fewer if all tenants' quotas exceed the GPUs that are up.
+    """
+    rows: dict[int, list[tuple[int, int]]] = {}
+    with site_reading():
+        quotas = quotas_in_force(pool_id, at).order_by("tenant_id")
+        for gpu_type, tenant, gpus in quotas.values_list("gpu_type_id", "tenant_id", "gpus"):
+            rows.setdefault(gpu_type, []).append((tenant, gpus))
+    counted: dict[str, int] = {}
+    for kind in type_capacities(pool_id):
+        of_type = rows.get(kind.id, [])
+        scaled = effective_quotas([gpus for _tenant, gpus in of_type], kind.gpus)
+        counted |= {
+            kind.name: gpus
+            for (tenant, _gpus), gpus in zip(of_type, scaled, strict=True)
+            if tenant == tenant_id
+        }
+    return counted
 
 
 def kept_quotas(pool_id: int, at: datetime) -> dict[tuple[int, str], Entitlement]:

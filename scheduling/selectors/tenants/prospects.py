@@ -14,6 +14,7 @@ from evenshare_core.money.pricing import posted_price_micro
 from evenshare_core.units import ONE_MILLI
 from scheduling.models import Lease, Node, PriceSetting, Round, RoundState
 from scheduling.selectors.pools.settings import price_settings
+from scheduling.selectors.sharing.quotas import counted_quotas
 from scheduling.selectors.sharing.settings import SharingRules, narrowed, sharing_rules
 from tenants.models import Quota
 from tenants.scopes import site_reading
@@ -25,7 +26,7 @@ from tenants.selectors.quotas import quotas_in_force
 class StartProspect:
     """The facts that decide whether a tenant's job can start on one GPU type of a pool.
 
-    `quota`: after the trades of the last round. `may_borrow`: the most GPUs above quota, or None if
+    `quota`: as it counts in the pool, after the trades of the last round. `may_borrow`: the most GPUs above quota, or None if
     there is no limit. `price`: credits per borrowed GPU-hour for the next round's terms.
     `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted for `used` of
     `capacity` GPUs, with `base`, `theta`, and the `surcharge` of the queue.
@@ -70,12 +71,13 @@ _UNPOSTED: Mapping[str, int] = {"price_micro": 0, "used": 0}
 
 
 def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspect]:
-    """Return a tenant's possible starts by GPU type of a pool, slowest first. Eight queries."""
+    """Return a tenant's possible starts by GPU type of a pool, slowest first. Ten queries."""
     nodes = Node.objects.filter(pool_id=pool_id, effective_state=Node.State.UP)
     up = dict(nodes.values_list("gpu_type__name").annotate(Sum("gpus")))
     types = Node.objects.filter(pool_id=pool_id).order_by("gpu_type__rank", "gpu_type__name")
     own = quotas_in_force(pool_id, at).filter(tenant_id=tenant_id).select_related("gpu_type")
     quotas = {row.gpu_type.name: row for row in own}
+    counted = counted_quotas(pool_id, tenant_id, at)
     live = Lease.objects.filter(pool_id=pool_id, state__in=Lease.LIVE_STATES)
     mine = Q(tenant_id=tenant_id)
     # Read the leases of all tenants, to count the free GPUs.
@@ -102,7 +104,7 @@ def prospects(pool_id: int, tenant_id: int, *, at: datetime) -> list[StartProspe
     return [
         StartProspect(
             gpu_type=name,
-            quota=max(0, (quotas[name].gpus if name in quotas else 0) + swapped.get(name, 0)),
+            quota=max(0, counted.get(name, 0) + swapped.get(name, 0)),
             may_borrow=_may_borrow(quotas.get(name), rules),
             own_held=held.get(name, _NOTHING).own,
             borrowed_held=held.get(name, _NOTHING).borrowed,
