@@ -161,6 +161,8 @@ class TestAlerts:
         Job.objects.filter(pk=aside.pk).update(quarantine="KeyError: 'x'")
         shown = page(there.operator, "/operate/")
         assert headline(shown) == "Five open alerts."
+        kinds = [one.kind for one in there.operator.get("/operate/").context["alerts"]]
+        assert kinds == ["bad", "bad", "warn", "warn", "warn"]
         for words in (
             f"4 rounds of {pool.name} failed since",
             "n0000 of",
@@ -389,7 +391,7 @@ class TestQuotaGrid:
         assert "3 unallocated" in shown
         Quota.objects.filter(tenant=there.tenant).update(gpus=7)
         shown = page(there.operator, self.path(there))
-        assert headline(shown) == "Quotas exceed the GPUs by 3 v100 GPUs."
+        assert headline(shown) == "Quotas exceed the pool by 3 GPUs."
         assert "3 too many: scaled down" in shown
 
     def test_saves_previewed_change_and_undoes_it(self, there: Town) -> None:
