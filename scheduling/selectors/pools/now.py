@@ -417,4 +417,5 @@ def idle_gpus(summary: Mapping[str, Any]) -> int:
     Leases may still run on a drained node, whose GPUs are not schedulable. They count as used, so
     that the stored difference may be negative.
     """
-    return max(0, summary.get("idle", 0))
+    idle: int = summary.get("idle", 0)
+    return max(0, idle)
