@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from django.db.models import F
 
 from scheduling.models import Job
 from tenants.models import SavedFilter, User
@@ -67,6 +69,12 @@ class TestFilters:
         }
         for query, expected in asked.items():
             assert names(place, query) == expected, query
+
+    def test_keep_the_order_of_the_times_shown(self, place: Town) -> None:
+        a_minute_later = F("submitted_at") + timedelta(minutes=1)
+        Job.objects.filter(name="mine").update(submitted_at=a_minute_later)
+        assert names(place, "") == ["mine", "theirs", "odd"]
+        assert names(place, "sort=oldest") == ["odd", "theirs", "mine"]
 
     def test_are_described_in_the_heading(self, place: Town) -> None:
         said = headline(

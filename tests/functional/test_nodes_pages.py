@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.test import Client
 
-from scheduling.models import MaintenanceWindow, Node, Round
+from scheduling.models import Lease, MaintenanceWindow, Node, Round
 from tenants.models import AuditRecord
 from tests.functional.pool_stage import headline
 from tests.functional.visitors import Town, reads, town
@@ -77,6 +77,19 @@ class TestNodesPage:
         assert "two &lt;fans&gt;" in row
         assert AuditRecord.objects.get(action="node.drained").reason == "two <fans>"
         assert "Drain n0001?" not in page(there.operator, path, drain="n0001")
+
+    def test_expired_lease_ends_at_the_next_round(self, there: Town) -> None:
+        path = f"/operate/pools/{there.cluster.pool.name}/nodes/"
+        Lease.objects.update(expires_at=there.cluster.at - timedelta(minutes=2))
+        shown = page(there.operator, path)
+        table = shown.split('id="nodes"')[1].split("</section>")[0]
+        assert "round-changed from:body" in table
+        assert "renews or ends at the next round" in table
+        Node.objects.update(state="drained", effective_state="drained")
+        table = page(there.operator, path).split('id="nodes"')[1]
+        assert "ends at the next round" in table
+        assert "renews or ends" not in table
+        assert "2 min ago" not in table.split("</section>")[0]
 
     def test_repeated_drain_and_resume_change_nothing(self, there: Town) -> None:
         path = f"/operate/pools/{there.cluster.pool.name}/nodes/"

@@ -161,6 +161,8 @@ class TestAlerts:
         Job.objects.filter(pk=aside.pk).update(quarantine="KeyError: 'x'")
         shown = page(there.operator, "/operate/")
         assert headline(shown) == "Five open alerts."
+        kinds = [one.kind for one in there.operator.get("/operate/").context["alerts"]]
+        assert kinds == ["bad", "bad", "warn", "warn", "warn"]
         for words in (
             f"4 rounds of {pool.name} failed since",
             "n0000 of",
@@ -339,6 +341,20 @@ class TestPages:
         assert "person nina" in found
         assert "No matching changes" in page(there.operator, "/operate/audit/", subject="mars")
 
+    def test_audit_page_uses_words_and_names(self, there: Town) -> None:
+        job = there.submit(tenant="south")
+        Tenant.objects.filter(slug="south").update(name="The South")
+        for action in ("hold", "release"):
+            sent = {"action": action, "job": str(job.uid), "query": ""}
+            assert there.neighbour.post("/t/south/jobs/act/", sent).status_code == 200
+        body = {"do": "invite", "username": "", "role": "member", "note": "a guest"}
+        assert there.neighbour.post("/t/south/members/", body).status_code == 200
+        shown = page(there.operator, "/operate/audit/")
+        for text in ("put on hold: ", "ended the hold: ", "(The South)", "anyone with the link"):
+            assert text in shown, text
+        assert "job.unheld" not in shown
+        assert f">{job.uid}</code>" in shown
+
 
 class TestQuotaGrid:
     def path(self, there: Town) -> str:
@@ -375,7 +391,7 @@ class TestQuotaGrid:
         assert "3 unallocated" in shown
         Quota.objects.filter(tenant=there.tenant).update(gpus=7)
         shown = page(there.operator, self.path(there))
-        assert headline(shown) == "Quotas exceed the GPUs by 3 v100 GPUs."
+        assert headline(shown) == "Quotas exceed the pool by 3 GPUs."
         assert "3 too many: scaled down" in shown
 
     def test_saves_previewed_change_and_undoes_it(self, there: Town) -> None:

@@ -56,6 +56,10 @@ class TestLateRounds:
         assert waits not in queue_page(there)
         PoolClock.objects.filter(pool=new).update(anchor_wall=wall_now() - timedelta(hours=1))
         assert waits in queue_page(there)
+        later = there.cluster.at + timedelta(hours=3)
+        PoolClock.objects.filter(pool=there.cluster.pool).update(anchor_pool=later)
+        shown = queue_page(there)
+        assert shown.index("had no round for 3 h") < shown.index(waits)
 
 
 class TestMachineAlerts:

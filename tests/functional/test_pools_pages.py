@@ -395,3 +395,8 @@ class TestDrainedNodeWithRunningLease:
         page = place.owner.get(f"/pools/{place.cluster.pool.name}/").content.decode()
         assert "now: 0 idle" in page
         assert f"0 idle, {8 - 6} unavailable" in page
+        listed = place.owner.get(f"/pools/{place.cluster.pool.name}/rounds/").content.decode()
+        last = listed.split('id="round-2"')[1].split("</tr>")[0]
+        assert '<td class="n">0</td> <td class="n lo">2</td>' in " ".join(last.split())
+        one = place.owner.get(f"/pools/{place.cluster.pool.name}/rounds/2/").content.decode()
+        assert "No GPU is idle." in one

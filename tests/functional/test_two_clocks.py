@@ -11,6 +11,7 @@ from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Lease, Round
 from scheduling.selectors.tenants.dashboard import HOLDING
 from tenants.models import Quota
+from tests.functional.pool_stage import headline
 from tests.functional.two_clocks import TwoClocks
 
 
@@ -30,6 +31,7 @@ class TestPagesOverSeveralPools:
     def test_job_rows_use_the_clock_of_their_pool(self, clocks: TwoClocks) -> None:
         """Regression: the rows of a pool in 2017 were "in 919 d" by the clock of another pool."""
         page = clocks.page("mo", "/t/north/jobs/")
+        assert headline(page).endswith(", in all pools.")
         rows = re.findall(r'<tr id="job-.*?</tr>', page, re.DOTALL)
         assert {job.pool_id for job in Job.objects.filter(tenant__slug="north")} == {
             lab.pool.pk for lab in clocks.labs

@@ -15,7 +15,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.charts.notes import Note
 from portal.common.access import access, signed_in
 from portal.common.forms import Field, request_inputs, typed_request
 from portal.site.request_id import request_id_of
@@ -107,7 +106,7 @@ class EventRow:
 
     kind: str
     name: str
-    about: Note
+    about: str
     has: tuple[bool, ...]
     is_chosen: bool
 
@@ -285,7 +284,7 @@ def _events(subscriptions: list[SubscriptionView], typed: QueryDict) -> list[Eve
         EventRow(
             kind,
             _(EVENTS[kind]),
-            Note(_(EVENTS[kind]), text=f"{_(text)}."),
+            f"{_(text)}.",
             tuple(kind in one.row.kinds for one in subscriptions),
             kind in chosen,
         )

@@ -125,9 +125,7 @@ def job_list(request: HttpRequest, slug: str) -> HttpResponseBase:
             "sweeps": sweep_panels,
             "names_pool": len(pools) > 1,
             "states": {state: state_label(state) for state in read.STATES},
-            "rows": [
-                _row(row, standings.get(row.job.pk), times[row.job.pool.name]) for row in page.rows
-            ],
+            "rows": _rows(page, standings, times, wanted),
             "has_deadlines": bool(standings),
         },
     )
@@ -246,6 +244,21 @@ def _mark(text: str) -> QueueMark | None:
     *numbers, pool = match.groups()
     round_, *key = map(int, numbers)
     return QueueMark(pool, round_, QueueKey(*key))
+
+
+def _rows(
+    page: read.JobListPage,
+    standings: Mapping[int, DeadlineStory],
+    times: Mapping[str, Clocks],
+    wanted: read.JobFilter,
+) -> list[dict[str, Any]]:
+    """Return the rows of a page, by the wall time of submission if the list is in that order."""
+    rows = [_row(row, standings.get(row.job.pk), times[row.job.pool.name]) for row in page.rows]
+    if wanted.state == "pending" or wanted.query.is_by_value:
+        return rows
+    # Pages follow ids, but a trace's job may be submitted by its pool's clock before it is created.
+    newest_first = wanted.query.sort != OLDEST
+    return sorted(rows, key=lambda row: row["submitted"].wall, reverse=newest_first)
 
 
 def _row(row: read.JobListRow, story: DeadlineStory | None, clock: Clocks) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.utils.text import get_text_list
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_noop
 
 from evenshare_core.domain.entitlements import Mode
 from portal.charts.figures import plural, thousands
@@ -321,12 +321,13 @@ def headline(types: Sequence[TypeGrid]) -> str:
     over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
     over = {name: count for name, count in over.items() if count > 0}
     if over:
-        excess = [f"{thousands(count)} {name}" for name, count in over.items()]
-        return ngettext(
-            "Quotas exceed the GPUs by {excess} GPU.",
-            "Quotas exceed the GPUs by {excess} GPUs.",
-            sum(over.values()),
-        ).format(excess=get_text_list(excess, _("and")))
+        text = "{gpus} ({gpu_type})" if len(types) > 1 else "{gpus}"
+        excess = [
+            text.format(gpus=plural(count, "GPU"), gpu_type=name) for name, count in over.items()
+        ]
+        return _("Quotas exceed the pool by {excess}.").format(
+            excess=get_text_list(excess, _("and"))
+        )
     quota = sum(grid.sums[0].quota for grid in types)
     gpus = sum(grid.capacity for grid in types)
     if quota == gpus:

@@ -1,5 +1,6 @@
 """Audit records as text: the action, and each changed value, before and after."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,8 @@ ACTION_TEXTS = {
     "person.password_changed": gettext_noop("changed the password"),
     "token.created": gettext_noop("created an API token"),
     "people.changed": gettext_noop("changed how people share"),
+    "profile.declared": gettext_noop("declared a job type"),
+    "profile.changed": gettext_noop("changed a job type"),
     "profile.dropped": gettext_noop("deleted a job type"),
     "subscription.made": gettext_noop("subscribed to messages"),
     "subscription.ended": gettext_noop("ended a subscription"),
@@ -52,6 +55,9 @@ ACTION_TEXTS = {
     "maintenance.planned": gettext_noop("planned maintenance"),
     "maintenance.ended": gettext_noop("cancelled maintenance"),
     "job.released": gettext_noop("released"),
+    "job.held": gettext_noop("put on hold"),
+    "job.unheld": gettext_noop("ended the hold"),
+    "job.priority": gettext_noop("set the priority"),
     "executor.losses_accepted": gettext_noop("accepted the loss of leases"),
     "lease.written_off": gettext_noop("ended an overdue lease"),
     "sharing.changed": gettext_noop("changed lending and borrowing"),
@@ -73,8 +79,21 @@ MODE_TEXTS = {
     "LEND": gettext_noop("lend"),
     "LEND_AND_BORROW": gettext_noop("lend and borrow"),
 }
+# Names of values whose keys do not read as words.
+VALUE_TEXTS = {
+    "ends_at": gettext_noop("end"),
+    "gpu_type": gettext_noop("GPU type"),
+    "gpus": gettext_noop("GPUs"),
+    "is_active": gettext_noop("may sign in"),
+    "is_shown": gettext_noop("shown to tenants"),
+    "max_price": gettext_noop("maximum price"),
+    "people": gettext_noop("sharing among people"),
+    "starts_at": gettext_noop("begin"),
+    "tokens_dropped": gettext_noop("API tokens revoked"),
+}
 # Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +104,37 @@ class Difference:
     before: str
     after: str
 
+    @property
+    def is_id(self) -> bool:
+        return _is_id(self.after or self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A record's subject without its id, the names of its tenants, and the id; "" without one."""
+
+    text: str
+    tenants: str
+    uid: str
+
 
 def action_text(action: str) -> str:
     """Return the action as a verb."""
     return _(ACTION_TEXTS[action]) if action in ACTION_TEXTS else action
+
+
+def subject_of(subject: str, tenants: Mapping[str, str]) -> Subject:
+    """Return a subject in parts; `tenants` are names by slug."""
+    place = max(subject.rfind(" "), subject.rfind("/")) + 1
+    uid = subject[place:] if _is_id(subject[place:]) else ""
+    kind, _space, rest = subject.partition(" ")
+    slugs = [rest] if kind == "tenant" else rest.split(", ")[1:]
+    names = [tenants[slug] for slug in slugs if tenants.get(slug, slug) != slug]
+    return Subject(subject.removesuffix(uid), ", ".join(names), uid)
+
+
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -96,14 +142,17 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     if "periods" in before or "periods" in after:
         yield from _quotas(before.get("periods", ()), after.get("periods", ()))
         for row in after.get("dilutes", ()):
-            yield Difference(_("dilutes"), "", dilution_text(row))
+            yield Difference(_("scaled down"), "", dilution_text(row))
         return
     old, new = dict(_flat(before)), dict(_flat(after))
     for name in [*old, *(name for name in new if name not in old)]:
         was, becomes = old.get(name, ""), new.get(name, "")
         # A removed value has no "after"; a member's name is shown even if it is unchanged.
         if was != becomes or name == "member":
-            yield Difference(name.replace("_", " "), was, becomes)
+            text = _(VALUE_TEXTS[name]) if name in VALUE_TEXTS else name.replace("_", " ")
+            # An invitation by a link has no name.
+            is_blank = name == "member" and not was + becomes
+            yield Difference(text, was, _("anyone with the link") if is_blank else becomes)
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

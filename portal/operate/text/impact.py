@@ -126,6 +126,12 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
             )
             for row in deserving[:NAMED]
         ]
+        others = len(deserving) - NAMED
+        if others > 0:
+            text = ngettext(
+                "{count} other fair share changes", "{count} other fair shares change", others
+            )
+            parts.append(text.format(count=thousands(others)))
         return _joined([*parts, _("no GPU moves yet")])
     return _("No tenant gets more or fewer GPUs in the next round.")
 

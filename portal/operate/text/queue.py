@@ -28,18 +28,20 @@ from tenants.selectors.credit import PeriodUse, used_up_budgets
 # The kinds of unreadable rows (see `tenants.unreadable`).
 UNREADABLE_TEXTS = {"value of a job": gettext_noop("value of a job")}
 
+WORST_FIRST = ("bad", "warn", "note")
+
 
 def queue(
     pools: Sequence[PoolFacts], now: Mapping[int, datetime], *, with_jobs: bool
 ) -> list[Alert]:
-    """Return all alerts, failing rounds first.
+    """Return all alerts, the worst kind first, and of each kind failing rounds first.
 
     Eleven queries, and two more if leases are being stopped. In addition, one for each book with
     a budget in force, and two for each pool, or three if orders to its executor are delayed.
     `with_jobs`: the reader may see all tenants' jobs, so quarantined jobs are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []
-    return [
+    alerts = [
         *round_alerts(pools),
         *machine_alerts(),
         *_executors(pools, now),
@@ -56,6 +58,7 @@ def queue(
         *(_used_up(*row) for row in used_up_budgets(_now_by_book(pools, now))),
         *(alert for facts in pools if (alert := _paused(facts)) is not None),
     ]
+    return sorted(alerts, key=lambda alert: WORST_FIRST.index(alert.kind))
 
 
 def executor_label(error: str) -> str:

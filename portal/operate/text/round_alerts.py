@@ -135,9 +135,13 @@ def _sealed_damaged(row: RoundFindings) -> Alert:
 
 
 def _late(pools: Sequence[PoolFacts]) -> list[Alert]:
-    """Return the alerts of late pools. If there are any, one query for the worker's activity."""
+    """Return the alerts of late pools, the latest first.
+
+    If there are any, one query for the worker's activity.
+    """
     silent = [(facts, silent_s(facts.clock, facts.wall, facts.checked_at)) for facts in pools]
     late = [(facts, for_s) for facts, for_s in silent if for_s > LATE_INTERVALS * facts.round_s]
+    late.sort(key=lambda one: -one[1])
     why = _worker_text(*round_activity()) if late else ""
     return [_late_alert(facts, for_s, why) for facts, for_s in late]
 

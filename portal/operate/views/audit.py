@@ -8,10 +8,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from portal.common.forms import text, whole
-from portal.operate.text.audit import action_text, differences
+from portal.operate.text.audit import action_text, differences, subject_of
 from portal.operate.views.console import console_read, page
 from tenants.audit import PAGE, audit_page
 from tenants.scopes import site_scope
+from tenants.selectors.tenants import all_tenants
 
 # The first part of an action's name, with the text of its filter.
 KINDS = {
@@ -40,8 +41,15 @@ def log(request: HttpRequest) -> HttpResponse:
     before = whole(request.GET.get("before"))
     with site_scope():
         records, more = audit_page(**asked, before_id=before, limit=PAGE)
+        names = {tenant.slug: tenant.name for tenant in all_tenants()}
     rows = [
-        (row, action_text(row.action), list(differences(row.before, row.after))) for row in records
+        (
+            row,
+            action_text(row.action),
+            subject_of(row.subject, names),
+            list(differences(row.before, row.after)),
+        )
+        for row in records
     ]
     query = urlencode({name: value for name, value in asked.items() if value})
     context: dict[str, Any] = {

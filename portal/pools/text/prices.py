@@ -1,6 +1,6 @@
 """Texts and charts of the price board."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -100,10 +100,22 @@ def timetable(board: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the hours of the last day in time order, and each GPU type's price in each hour."""
     hours = {cell["hour"].pool: cell["hour"] for row in board for cell in row["hours"]}
     ordered = sorted(hours)[-24:]
+    rows = [(row["now"].gpu_type, _cells(row["hours"], ordered)) for row in board]
     return {
         "hours": [hours[at] for at in ordered],
-        "timetable": [(row["now"].gpu_type, _cells(row["hours"], ordered)) for row in board],
+        "timetable": rows,
+        "timetable_key": _key({cell["mark"] for _type, cells in rows for cell in cells if cell}),
     }
+
+
+def _key(marks: Container[str]) -> str:
+    """Return what the timetable shows, with the marks that are in it."""
+    texts = [_("Last price of each hour.")]
+    if "cheapest" in marks:
+        texts.append(_("Double line: cheapest."))
+    if "dearest" in marks:
+        texts.append(_("Dotted: dearest."))
+    return " ".join(texts)
 
 
 def _cells(hours: Sequence[dict[str, Any]], ordered: Sequence[datetime]) -> list[Any]:

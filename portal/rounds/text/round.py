@@ -9,6 +9,7 @@ from portal.charts.figures import gpu_hours, plural, ratio, thousands
 from portal.charts.notes import LineItem, Note, price_lines
 from scheduling.models import Round
 from scheduling.selectors.jobs.reasons import ending_text, why
+from scheduling.selectors.pools.now import idle_gpus
 from scheduling.selectors.rounds.one_round import RoundDecision, RoundView
 from scheduling.selectors.rounds.rows import PickRow, RoundPrice
 from scheduling.selectors.rounds.shares import RoundShare
@@ -99,7 +100,7 @@ def waiting_text(round_: Round) -> str:
 
 def idle_text(round_: Round, decision: RoundDecision | None) -> str:
     """Return why GPUs are idle, as far as the stored numbers show."""
-    idle = round_.summary["idle"]
+    idle = idle_gpus(round_.summary)
     if idle == 0:
         return _("No GPU is idle.")
     if decision is None:

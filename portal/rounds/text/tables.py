@@ -14,7 +14,7 @@ from portal.charts.svg import Markup
 from portal.common.clocks import Clocks
 from scheduling.models import Round
 from scheduling.selectors.jobs.reasons import why
-from scheduling.selectors.pools.now import round_summary
+from scheduling.selectors.pools.now import RoundSummary, round_summary
 from scheduling.selectors.rounds.lists import RoundsPage
 
 
@@ -22,11 +22,14 @@ def list_strip(pool: str, rounds: Sequence[Round]) -> Markup:
     """Draw the unused GPUs of rounds, which come newest first; each bar links to its round."""
     bars = []
     for row in reversed(rounds):
-        columns = {"number": row.number, "at": row.at, "summary": row.summary}
-        unused = round_summary(columns, 0)
+        unused = _unused(row)
         href = reverse("round", args=[pool, row.number])
         bars.append(RoundBar(row.number, unused.idle, unused.blocked, href))
     return round_strip(bars)
+
+
+def _unused(row: Round) -> RoundSummary:
+    return round_summary({"number": row.number, "at": row.at, "summary": row.summary}, 0)
 
 
 def list_row(row: Round, times: Clocks) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def list_row(row: Round, times: Clocks) -> dict[str, Any]:
         "round": row,
         "at": times.instant(row.at),
         "sum": row.summary,
+        "unused": _unused(row),
         "reason_note": _reasons_note(row, reasons),
     }
 

@@ -399,15 +399,23 @@ def round_summary(row: Mapping[str, Any], total: int) -> RoundSummary:
     summary = row["summary"]
     # In rounds of an earlier version that had no nodes, the value is null.
     gpus = summary.get("gpus", total) or 0
-    idle = summary["idle"]
-    # Leases may still run on a drained node, whose GPUs are not schedulable: idle is then negative.
-    held_away = max(0, -idle)
+    held_away = max(0, -summary["idle"])
     return RoundSummary(
         number=row["number"],
         at=row["at"],
-        idle=max(0, idle),
+        idle=idle_gpus(summary),
         blocked=max(0, gpus - summary["capacity"] - held_away),
         waiting=summary["waiting"],
         waiting_gpus=summary["waiting_gpus"],
         reasons=tuple(summary.get("reasons", {}).items()),
     )
+
+
+def idle_gpus(summary: Mapping[str, Any]) -> int:
+    """Return the GPUs that a round left idle.
+
+    Leases may still run on a drained node, whose GPUs are not schedulable. They count as used, so
+    that the stored difference may be negative.
+    """
+    idle: int = summary.get("idle", 0)
+    return max(0, idle)

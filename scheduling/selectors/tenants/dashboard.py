@@ -22,6 +22,7 @@ from scheduling.models import Job, Lease, LeaseTerm, Node, Round
 from scheduling.selectors.jobs.phases import has_begun
 from scheduling.selectors.jobs.reasons import ReasonText, why
 from scheduling.selectors.jobs.too_large import Sizes, read_sizes, why_too_large
+from scheduling.selectors.pools.now import idle_gpus
 from scheduling.selectors.rounds.stored import ReplayError, round_values
 from scheduling.selectors.sharing.quotas import kept_quotas
 from scheduling.selectors.sharing.settings import narrowed, sharing_rules
@@ -134,7 +135,7 @@ def last_round(pool_id: int, tenant_id: int) -> LastRound | None:
         ),
         lenders=_lenders((share for share in shares if share["tenant"] != tenant_id), kept),
         borrowed=sum(share["borrowed"] for share in shares),
-        idle=row.summary.get("idle", 0),
+        idle=idle_gpus(row.summary),
         borrowers=borrowers,
         lent=lent,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from portal.charts.tenants import TenantBadge
-from portal.operate.text.impact import Preview, settings_preview
+from portal.operate.text.impact import Preview, preview, settings_preview
 from scheduling.services.quota_impact import Impact
 from scheduling.services.round_impact import ImpactRow, Standing
 from scheduling.services.settings_impact import SettingsImpact
@@ -47,6 +47,17 @@ class TestPoolWithOneType:
             "Aspen gets 4 GPUs more; Birch gets 3 GPUs fewer; Cedar gets 2 GPUs more;"
             " 1 other tenant moves as well."
         )
+
+
+class TestFairShares:
+    def test_that_are_not_named_are_counted(self) -> None:
+        rows = tuple(
+            ImpactRow(tenant, "gpu", Standing(deserved=20), Standing(deserved=after))
+            for tenant, after in enumerate((27, 18, 18, 17), start=1)
+        )
+        impact = Impact(1, AT, rows, plan=QuotaPlan(1, AT, {}, {(1, 7): ()}))
+        said = preview(impact, BADGES, {7: "gpu"}, "").sentence
+        assert said.endswith("; 1 other fair share changes; no GPU moves yet.")
 
 
 class TestUnchangedLines:
