@@ -309,7 +309,8 @@ def _context(
         "error_fields": [(name, form.errors[name]) for name in fields],
         "answer": answer,
         "from_form": from_form,
-        "new_pool": from_form and form.changed == "pool",
+        # A later edit may replace the request of the edit that chose the pool.
+        "new_pool": from_form and request.POST.get("shown_pool") != form.draft["pool"],
         "source": request.GET.get("from", ""),
         **_shell(target.tenant, form),
     }
