@@ -174,6 +174,7 @@ class TestPoolSwitch:
         assert 'hx-get="/pools/pool-2/line/"' in line
         assert 'href="/t/north/jobs/new/?pool=pool-1"' in line
         assert 'name="shown_pool" value="pool-2"' in step
+        assert "simulated: no command runs" in step.split('id="note-command"')[1].split("</p>")[0]
         later = client.post("/t/north/jobs/dry-run/", form | {"changed": "gpus"}).content.decode()
         assert 'id="fld-gpu_types"' in later, "its edit of the pool may have no answer"
         form |= {"shown_pool": "pool-2"}
