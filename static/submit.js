@@ -8,6 +8,8 @@
   var changed = document.getElementById("changed");
   /* Whether an edit has no answer yet: the next answer is about it, even if a round asks. */
   var edited = false, isOpen = false;
+  /* Edits so far, and how many of them the request under way contains. */
+  var edits = 0, sent = 0;
 
   function side(name) { form.querySelector('[name=side][value=' + name + ']').checked = true; }
 
@@ -52,9 +54,12 @@
     if (field.name === "yaml") { side("yaml"); changed.value = ""; number(field); }
     else if (field.name && field.name !== "side") { side("form"); changed.value = field.name; }
     edited = true;
+    edits += 1;
     /* An answer, here or under way, is about what stood here before; the server asks again. */
     document.getElementById("submit").disabled = false;
-    htmx.trigger(answer, "htmx:abort");
+  });
+  document.body.addEventListener("htmx:beforeRequest", function (event) {
+    if (event.detail.requestConfig.elt === answer) sent = edits;
   });
   form.addEventListener("click", function (event) {
     var button = event.target.closest("button[name=use]");
@@ -68,6 +73,11 @@
   /* A round that changes nothing for this job is not announced. */
   document.body.addEventListener("htmx:beforeSwap", function (event) {
     if (event.detail.requestConfig.elt !== answer) return;
+    /* Ignored and not aborted: an abort would be an error in the browser's console. */
+    if (sent < edits) {
+      event.detail.shouldSwap = false;
+      return;
+    }
     isOpen = Boolean(form.querySelector("#answer-more[open]"));
     var byEdit = edited;
     edited = false;

@@ -40,6 +40,8 @@ _RULES = ("include", "exclude")
 _ITEM = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _AT_ONCE = re.compile(r"[0-9]{1,9}")
 _PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
+# The end of a word that begins a placeholder.
+_OPEN = re.compile(r"\{\{ *+\w*+ *+$")
 
 
 class ArraySpec(NamedTuple):
@@ -368,15 +370,29 @@ def matrix_rows(
     return [*rows, *added]
 
 
+def joined_placeholders(command: Sequence[str]) -> tuple[str, ...]:
+    """Return a command with its placeholders in one word each; a shell splits `{{ lr }}`."""
+    words: list[str] = []
+    for word in command:
+        words.append(word)
+        for count in (2, 3):
+            text = " ".join(words[-count:])
+            opened = _OPEN.search(words[-count:][0])
+            if opened and _PLACEHOLDER.match(text, opened.start()):
+                words[-count:] = [text]
+                break
+    return tuple(words)
+
+
 def filled_command(
     command: Sequence[str], point: SweepPoint, errors: FieldErrors
 ) -> tuple[str, ...]:
     """Return a command with the values of a point in place of `{{ lr }}` or `{{ index }}`."""
     values = {**point.parameters, INDEX: str(point.index)}
+    hint = _("Parameters: {names}.").format(names=", ".join(values))
 
     def filled(match: re.Match[str]) -> str:
         if match[1] not in values:
-            hint = _("Parameters: {names}.").format(names=", ".join(values))
             errors.add(
                 "command",
                 _("names the unknown parameter {parameter}").format(parameter=match[1][:80]),
@@ -385,4 +401,7 @@ def filled_command(
             )
         return values.get(match[1], match[0])
 
-    return tuple(_PLACEHOLDER.sub(filled, word) for word in command)
+    words = joined_placeholders(command)
+    if any(_OPEN.search(word) for word in words):
+        errors.add("command", _("has {{ without the name of a parameter and }}"), hint, "unknown")
+    return tuple(_PLACEHOLDER.sub(filled, word) for word in words)

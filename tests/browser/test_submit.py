@@ -18,7 +18,7 @@ from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 NEW = "/t/north/jobs/new/"
 # Prints numbers until it is stopped.
@@ -176,6 +176,31 @@ class TestFormAndYaml:
         page.locator("#yaml").press_sequentially("# mine\n", delay=60)
         eventually(lambda: page.evaluate("window.answered === true"))
         assert "# mine\n" in page.input_value("#yaml")
+
+    def test_edit_during_a_request_is_no_error_in_the_console(
+        self, stage: LocalStage, page: Page
+    ) -> None:
+        page.goto(NEW)
+        assert "Runs without a shell" in page.inner_text("#note-command")
+        logged: list[str] = []
+        page.on("console", lambda message: logged.append(message.text))
+        # A person who resizes the text sets its style.
+        page.evaluate("document.getElementById('yaml').style.height = '300px'")
+        waiting: list[Route] = []
+
+        def hold_first(route: Route) -> None:
+            waiting.append(route)
+            if len(waiting) > 1:
+                route.continue_()
+
+        page.route("**/dry-run/", hold_first)
+        with page.expect_request("**/dry-run/"):
+            page.fill("#f-gpus", "2")
+        page.fill("#f-gpus", "3")
+        eventually(lambda: page.evaluate("1") and waiting)
+        waiting[0].continue_()
+        yaml_says(page, "gpus: 3\n")
+        assert logged == []
 
     def test_show_errors_at_their_field(self, stage: LocalStage, page: Page) -> None:
         page.goto(NEW)

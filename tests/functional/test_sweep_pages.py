@@ -11,6 +11,7 @@ import pytest
 from scheduling.models import Job, Sweep
 from tests.functional.visitors import Town, town
 
+NEW = "/t/north/jobs/new/"
 FORM = {"side": "form", "gpus": "1", "act": "submit", "name": "train"}
 
 
@@ -22,7 +23,7 @@ def place(request: pytest.FixtureRequest) -> Town:
 
 def send(place: Town, **fields: str) -> Any:
     sent = {**FORM, "pool": place.cluster.pool.name, **fields}
-    return place.owner.post("/t/north/jobs/new/", sent)
+    return place.owner.post(NEW, sent)
 
 
 def page(place: Town, path: str) -> str:
@@ -41,12 +42,14 @@ class TestSubmission:
         assert "0 of 8 jobs have ended" in shown
         assert "At most 2 jobs at once" in shown
         assert 'data-label="lr"' in shown
+        assert {tuple(job.command) for job in sweep.jobs.all()} == {("t", "0.1"), ("t", "0.01")}
+        assert 'command: ["t", "{{ lr }}"]' in unescape(page(place, f"{NEW}?sweep={sweep.uid}"))
 
     def test_by_yaml_makes_sweep(self, place: Town) -> None:
         text = (
             f"pool: {place.cluster.pool.name}\ngpus: 1\nmatrix:\n  lr: [0.10, 1e-3]\nat_once: 1\n"
         )
-        place.owner.post("/t/north/jobs/new/", {"side": "yaml", "yaml": text, "act": "submit"})
+        place.owner.post(NEW, {"side": "yaml", "yaml": text, "act": "submit"})
         assert Sweep.objects.get().spec["matrix"] == {"lr": ["0.10", "1e-3"]}
 
     def test_by_form_includes_and_excludes_combinations(self, place: Town) -> None:
@@ -57,7 +60,7 @@ class TestSubmission:
         assert [(row["lr"], row.get("seed"), row.get("note")) for row in rows if row] == [
             ("1", "7", "a, b"), ("1", "8", "a, b"), ("2", "7", "a, b"), ("3", None, None),
         ]  # fmt: skip # rows of what belongs together
-        clone = page(place, f"/t/north/jobs/new/?sweep={sweep.uid}")
+        clone = page(place, f"{NEW}?sweep={sweep.uid}")
         assert 'lr=3\n{"note": "a, b"}' in unescape(clone)
         assert "exclude: [{" in unescape(clone)
         assert answer.status_code == 302
@@ -77,10 +80,10 @@ class TestSubmission:
 
     def test_clone_has_same_form(self, place: Town) -> None:
         send(place, matrix="lr=0.1,0.01\nseed=1", at_once="1")
-        shown = page(place, f"/t/north/jobs/new/?sweep={Sweep.objects.get().uid}")
+        shown = page(place, f"{NEW}?sweep={Sweep.objects.get().uid}")
         assert "lr=0.1,0.01\nseed=1" in shown
         assert "--matrix lr=0.1,0.01" not in shown  # a simulated job has no command
-        assert place.owner.get("/t/north/jobs/new/?sweep=x").status_code == 404
+        assert place.owner.get(f"{NEW}?sweep=x").status_code == 404
 
 
 class TestList:

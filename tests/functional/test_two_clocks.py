@@ -170,11 +170,16 @@ class TestPoolSwitch:
     def test_follows_pool_chosen_in_form(self, clocks: TwoClocks) -> None:
         """Regression: the page showed the round line of a pool other than the chosen one."""
         client = clocks.client("mo")
-        form = {"side": "form", "changed": "pool", "pool": "pool-2", "gpus": "1"}
+        form = {"side": "form", "shown_pool": "pool-1", "pool": "pool-2", "gpus": "1"}
         step = client.post("/t/north/jobs/dry-run/", form).content.decode()
         line = step.split('hx-swap-oob="innerHTML:#pool-bar"')[1]
         assert 'hx-get="/pools/pool-2/line/"' in line
         assert 'href="/t/north/jobs/new/?pool=pool-1"' in line
+        assert 'name="shown_pool" value="pool-2"' in step
+        assert "simulated: no command runs" in step.split('id="note-command"')[1].split("</p>")[0]
+        later = client.post("/t/north/jobs/dry-run/", form | {"changed": "gpus"}).content.decode()
+        assert 'id="fld-gpu_types"' in later, "its edit of the pool may have no answer"
+        form |= {"shown_pool": "pool-2"}
         step = client.post("/t/north/jobs/dry-run/", form | {"changed": "gpus"}).content.decode()
         assert "pool-bar" not in step, "nothing of the frame moves where the pool stays"
         refused = client.post("/t/north/jobs/new/", form | {"act": "submit", "gpus": "0"})

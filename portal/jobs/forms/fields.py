@@ -17,8 +17,14 @@ from django.utils.translation import gettext_noop
 from evenshare_core.domain.deadlines import DeadlineClass
 from portal.common.forms import Field
 from scheduling.requests.job_yaml import ORDER
-from scheduling.requests.sweep_points import joined_row, joined_values, split_row, split_values
-from scheduling.requests.sweeps import SweepRequest
+from scheduling.requests.sweep_points import (
+    joined_placeholders,
+    joined_row,
+    joined_values,
+    split_row,
+    split_values,
+)
+from scheduling.requests.sweeps import SweepRequest, is_sweep
 from tenants.input.errors import FieldError
 from tenants.input.requests import Shape, request_fields
 
@@ -214,6 +220,8 @@ def draft_spec(draft: Draft) -> tuple[dict[str, object], list[FieldError]]:
     """Return the specification of the form, and an error for each field that cannot be read."""
     errors: list[FieldError] = []
     said = {name: _read(name, draft[name], errors) for name in TYPED}
+    if isinstance(said["command"], list) and is_sweep(said):
+        said["command"] = list(joined_placeholders(said["command"]))
     return {name: value for name, value in said.items() if value not in ("", [], {})}, errors
 
 

@@ -311,7 +311,8 @@ def _context(
         "answer": answer,
         "times": None if target.facts is None else clocks(target.facts),
         "from_form": from_form,
-        "new_pool": from_form and form.changed == "pool",
+        # A later edit may replace the request of the edit that chose the pool.
+        "new_pool": from_form and request.POST.get("shown_pool") != form.draft["pool"],
         "source": request.GET.get("from", ""),
         **_shell(target.tenant, form),
     }

@@ -166,7 +166,7 @@ def _share_title(view: RoundView) -> str:
     less = len({row.tenant.id for row in seen if row.tenant and row.holds < row.deserved})
     of = len({row.tenant.id for row in seen if row.tenant})
     if not less:
-        return _("All tenants hold at least their fair share now")
+        return _("All tenants with jobs hold at least their fair share now")
     if of == 1:
         return _("You hold less than your fair share now")
     return ngettext(

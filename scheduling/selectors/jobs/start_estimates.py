@@ -30,7 +30,7 @@ NO_ESTIMATE: Mapping[str, str] = {
         "Too few jobs of this pool have ended to estimate run times."
     ),
     NoEstimate.TOO_MUCH_WORK.value: gettext_noop(
-        "The queue is too long to be simulated in the available time."
+        "The simulations reached their time limit: the queue is long or the server is busy."
     ),
     NoEstimate.PRICE_ABOVE_MAX.value: gettext_noop(
         "A borrowed GPU-hour costs more than its own or its tenant's maximum price."

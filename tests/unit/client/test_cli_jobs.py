@@ -74,7 +74,7 @@ class TestSubmit:
         assert done.code == code
         assert done.out.startswith(f"{word}\n")
         assert "feasibility, not a reservation" in done.out
-        assert "price 1.250000 credits" in done.out
+        assert ("price 1.250000 credits" in done.out) == (code == 0)
         assert portal.jobs == []
 
     def test_wait_returns_at_end_of_job(self, run: Run, portal: Portal) -> None:

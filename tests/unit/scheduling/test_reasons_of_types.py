@@ -39,7 +39,7 @@ class TestTurnReason:
     }  # fmt: skip
 
     def test_shows_rho(self) -> None:
-        assert "received 2.12" in turn(own_rho=2.12)
+        assert "or of its own tenant. Its tenant has received 2.12" in turn(own_rho=2.12)
 
     def test_shows_received_and_deserved_gpu_hours_of_tenant(self) -> None:
         text = turn(**self.SUMS)

@@ -295,6 +295,20 @@ class TestCommand:
         assert filled == ("t.py", "--lr={{ index }}", "4", "{{ index }}4", "{lr}", "{{ }}")
         assert not errors
 
+    def test_joins_placeholders_that_were_split_into_words(self) -> None:
+        errors = FieldErrors()
+        text = "t --lr={{ lr }}{{ index }}.txt {{lr }} { lr } {{.Names}}"
+        filled = filled_command(text.split(), SweepPoint(4, {"lr": "0.1"}), errors)
+        assert filled == ("t", "--lr=0.14.txt", "0.1", "{", "lr", "}", "{{.Names}}")
+        assert not errors
+
+    @pytest.mark.parametrize("command", ["t {{", "t {{ lr", "t {{ learning-rate }}"])
+    def test_refuses_placeholder_without_parameter(self, command: str) -> None:
+        errors = FieldErrors()
+        filled_command(command.split(), SweepPoint(4, {"lr": "1"}), errors)
+        (error,) = errors
+        assert error.reason == "has {{ without the name of a parameter and }}"
+
     def test_refuses_unknown_parameter(self) -> None:
         errors = FieldErrors()
         filled_command(["{{ rate }}"], SweepPoint(4, {"lr": "1"}), errors)

@@ -28,6 +28,8 @@ STATE_SYNONYMS = {
     "done": "succeeded",
     "canceled": "cancelled",
 }
+# Reasons of a dry run whose job can never start, so its price is of no use.
+NEVER_STARTS = ("too_large", "quota_limit")
 DID_NOT_SUCCEED = 3
 POLL_S = (0.5, 1.0, 2.0)
 LOG_BYTES = 65536
@@ -306,7 +308,7 @@ def _dry_run(
         lines = [inert(answer.get(name) or "") for name in ("detail", "note")]
         for line in filter(None, [*lines, preview_line(answer.get("deadline_answer"))]):
             screen.line(line)
-        if answer.get("price") is not None:
+        if answer.get("price") is not None and answer.get("reason_code") not in NEVER_STARTS:
             prices = dict.fromkeys((answer["price"], answer.get("price_after", answer["price"])))
             text = ", then ".join(map(inert, prices))
             screen.line(f"price {text} {inert(answer.get('currency', ''))}")

@@ -62,10 +62,10 @@ WORDINGS: dict[str, ReasonWording] = {
         "behind higher-priority jobs",
         # Does not say "others had received less": the remaining GPUs may have fitted a smaller job
         # of a tenant that had received more.
-        "Its {needed} {needed:GPU was|GPUs were} free at the start of the round. Tenants further"
-        " below their fair share took free GPUs first; its tenant has received {own_rho}"
-        " \N{MULTIPLICATION SIGN} its fair share. The job did not fit into the rest; a smaller"
-        " job may have.",
+        "Its {needed} {needed:GPU was|GPUs were} free at the start of the round. Jobs ahead of it"
+        " took free GPUs first: jobs of tenants further below their fair share, or of its own"
+        " tenant. Its tenant has received {own_rho} \N{MULTIPLICATION SIGN} its fair share. The job"
+        " did not fit into the rest; a smaller job may have.",
         "Its GPUs were free at the start of the round, but higher-priority jobs took them.",
         "It moves up as leases end; each round decides again.",
         "turn",
