@@ -372,16 +372,16 @@ def matrix_rows(
 
 def joined_placeholders(command: Sequence[str]) -> tuple[str, ...]:
     """Return a command with its placeholders in one word each; a shell splits `{{ lr }}`."""
-    words: list[str] = []
+    joined: list[str] = []
     for word in command:
-        words.append(word)
+        joined.append(word)
         for count in (2, 3):
-            text = " ".join(words[-count:])
-            opened = _OPEN.search(words[-count:][0])
+            text = " ".join(joined[-count:])
+            opened = _OPEN.search(joined[-count:][0])
             if opened and _PLACEHOLDER.match(text, opened.start()):
-                words[-count:] = [text]
+                joined[-count:] = [text]
                 break
-    return tuple(words)
+    return tuple(joined)
 
 
 def filled_command(
@@ -401,7 +401,7 @@ def filled_command(
             )
         return values.get(match[1], match[0])
 
-    words = joined_placeholders(command)
-    if any(_OPEN.search(word) for word in words):
+    joined = joined_placeholders(command)
+    if any(_OPEN.search(word) for word in joined):
         errors.add("command", _("has {{ without the name of a parameter and }}"), hint, "unknown")
-    return tuple(_PLACEHOLDER.sub(filled, word) for word in words)
+    return tuple(_PLACEHOLDER.sub(filled, word) for word in joined)

@@ -64,7 +64,7 @@ class TestVerificationPanel:
             page = windows[who].new_page()
             complaints = complaints_of(page)
             page.goto(path)
-            for link in page.get_by_role("link", name="Verify", exact=True).all():
+            for link in page.get_by_role("link", name="How to verify", exact=True).all():
                 link.click()
             for width in (1280, 390):
                 page.set_viewport_size({"width": width, "height": 900})
