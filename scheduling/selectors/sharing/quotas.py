@@ -68,11 +68,9 @@ def counted_quotas(pool_id: int, tenant_id: int, at: datetime) -> dict[str, int]
     for kind in type_capacities(pool_id):
         of_type = rows.get(kind.id, [])
         scaled = effective_quotas([gpus for _tenant, gpus in of_type], kind.gpus)
-        counted |= {
-            kind.name: gpus
-            for (tenant, _gpus), gpus in zip(of_type, scaled, strict=True)
-            if tenant == tenant_id
-        }
+        for (tenant, _gpus), gpus in zip(of_type, scaled, strict=True):
+            if tenant == tenant_id:
+                counted[kind.name] = gpus
     return counted
 
 

@@ -50,8 +50,8 @@ class OwnSharingLimits(SharingLimits, frozen=True):
 class SharingRow(Answer, frozen=True):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and the `effective` limits.
 
-    `idle` GPUs of it, as it counts in the pool, are not used; other tenants may use `lendable` of them. Open
-    offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
+    `idle` GPUs of it, as it counts in the pool, are not used; other tenants may use `lendable` of
+    them. Open offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
     """
 
     gpu_type: str

@@ -26,9 +26,9 @@ from tenants.selectors.quotas import quotas_in_force
 class StartProspect:
     """The facts that decide whether a tenant's job can start on one GPU type of a pool.
 
-    `quota`: as it counts in the pool, after the trades of the last round. `may_borrow`: the most GPUs above quota, or None if
-    there is no limit. `price`: credits per borrowed GPU-hour for the next round's terms.
-    `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted for `used` of
+    `quota`: as it counts in the pool, after the trades of the last round. `may_borrow`: the most
+    GPUs above quota, or None if there is no limit. `price`: credits per borrowed GPU-hour for the
+    next round's terms. `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted for `used` of
     `capacity` GPUs, with `base`, `theta`, and the `surcharge` of the queue.
     """
 
