@@ -50,8 +50,8 @@ class OwnSharingLimits(SharingLimits, frozen=True):
 class SharingRow(Answer, frozen=True):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and the `effective` limits.
 
-    `idle` GPUs of it, as it counts in the pool, are not used; other tenants may use `lendable` of
-    them. Open offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
+    `idle` GPUs of it are not used by its tenant; other tenants may use `lendable` of them. Open
+    offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
     """
 
     gpu_type: str
@@ -78,7 +78,10 @@ class SharingRow(Answer, frozen=True):
 
 
 def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow]:
-    """Return a tenant's quotas in force in a pool, slowest type first. Six queries."""
+    """Return a tenant's quotas in force in a pool, slowest type first. Six queries.
+
+    Idle are GPUs of a quota as it counts in the pool.
+    """
     quotas = (
         quotas_in_force(pool_id, at)
         .filter(tenant_id=tenant_id)
