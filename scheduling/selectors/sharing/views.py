@@ -22,7 +22,6 @@ from evenshare_core.units import SECOND_US
 from scheduling.models import Lease
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
-from scheduling.selectors.sharing.quotas import counted_quotas
 from scheduling.selectors.sharing.settings import SharingRule, posted_prices, sharing_rules
 from tenants.answers import Answer, Hidden, answer_of, answered_as
 from tenants.language import marked, number
@@ -50,8 +49,8 @@ class OwnSharingLimits(SharingLimits, frozen=True):
 class SharingRow(Answer, frozen=True):
     """A quota: the operator's `bounds`, the tenant's `own` settings, and the `effective` limits.
 
-    `idle` GPUs of it, as it counts in the pool, are not used; other tenants may use `lendable` of
-    them. Open offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
+    `idle` GPUs of it are not used by its tenant; other tenants may use `lendable` of them. Open
+    offers have `standing` GPUs; at the posted `price`, `offered` of them are lent.
     """
 
     gpu_type: str
@@ -78,7 +77,7 @@ class SharingRow(Answer, frozen=True):
 
 
 def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow]:
-    """Return a tenant's quotas in force in a pool, slowest type first. Six queries."""
+    """Return a tenant's quotas in force in a pool, slowest type first. Four queries."""
     quotas = (
         quotas_in_force(pool_id, at)
         .filter(tenant_id=tenant_id)
@@ -89,7 +88,6 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
     used = dict(live.order_by().values_list("gpu_type__name").annotate(Sum("own")))
     rules = sharing_rules(pool_id, at, tenants=[tenant_id])
     posted = posted_prices(pool_id)  # rules exist only for tenants with settings
-    counted = counted_quotas(pool_id, tenant_id, at)
     views = []
     for quota in quotas:
         name = quota.gpu_type.name
@@ -98,7 +96,7 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
             tenant_id, name, quota.gpus, Mode(quota.mode), quota.borrow_limit, quota.lend_limit
         )
         floors = [offer.floor_micro for offer in rule.offers]
-        effective, idle = rule.narrow(bounds), max(0, counted.get(name, 0) - used.get(name, 0))
+        effective, idle = rule.narrow(bounds), max(0, quota.gpus - used.get(name, 0))
         views.append(
             SharingRow(
                 gpu_type=name,

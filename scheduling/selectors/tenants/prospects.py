@@ -28,9 +28,8 @@ class StartProspect:
 
     `quota`: as it counts in the pool, after the trades of the last round. `may_borrow`: the most
     GPUs above quota, or None if there is no limit. `price`: credits per borrowed GPU-hour for the
-    next round's terms.
-    `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted for `used` of
-    `capacity` GPUs, with `base`, `theta`, and the `surcharge` of the queue.
+    next round's terms. `own_held`, `borrowed_held`: GPUs of the tenant's jobs. The price was posted
+    for `used` of `capacity` GPUs, with `base`, `theta`, and the `surcharge` of the queue.
     """
 
     gpu_type: str
