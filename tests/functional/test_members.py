@@ -217,6 +217,19 @@ class TestInvitation:
         rows = AuditRecord.objects.order_by("id").values_list("actor__username", "action")
         assert [*rows] == [("max", "member.invited"), ("dag", "member.joined")]
 
+    def test_is_in_the_audit_log_in_words(self, there: Town, boss: Client) -> None:
+        Tenant.objects.filter(slug="north").update(name="The North")
+        job = there.submit()
+        for action in ("hold", "release"):
+            sent = {"action": action, "job": str(job.uid), "query": ""}
+            assert boss.post("/t/north/jobs/act/", sent).status_code == 200
+        link_of(boss)
+        shown = there.operator.get("/operate/audit/").content.decode()
+        for text in ("put on hold: ", "ended the hold: ", "(The North)", "anyone with the link"):
+            assert text in shown, text
+        assert "job.unheld" not in shown
+        assert f">{job.uid}</code>" in shown
+
 
 class TestRoles:
     @pytest.mark.parametrize(

@@ -341,20 +341,6 @@ class TestPages:
         assert "person nina" in found
         assert "No matching changes" in page(there.operator, "/operate/audit/", subject="mars")
 
-    def test_audit_page_uses_words_and_names(self, there: Town) -> None:
-        job = there.submit(tenant="south")
-        Tenant.objects.filter(slug="south").update(name="The South")
-        for action in ("hold", "release"):
-            sent = {"action": action, "job": str(job.uid), "query": ""}
-            assert there.neighbour.post("/t/south/jobs/act/", sent).status_code == 200
-        body = {"do": "invite", "username": "", "role": "member", "note": "a guest"}
-        assert there.neighbour.post("/t/south/members/", body).status_code == 200
-        shown = page(there.operator, "/operate/audit/")
-        for text in ("put on hold: ", "ended the hold: ", "(The South)", "anyone with the link"):
-            assert text in shown, text
-        assert "job.unheld" not in shown
-        assert f">{job.uid}</code>" in shown
-
 
 class TestQuotaGrid:
     def path(self, there: Town) -> str:

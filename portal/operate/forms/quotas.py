@@ -321,9 +321,9 @@ def headline(types: Sequence[TypeGrid]) -> str:
     over = {grid.name: grid.sums[0].quota - grid.capacity for grid in types}
     over = {name: count for name, count in over.items() if count > 0}
     if over:
-        text = "{gpus} ({gpu_type})" if len(types) > 1 else "{gpus}"
         excess = [
-            text.format(gpus=plural(count, "GPU"), gpu_type=name) for name, count in over.items()
+            f"{plural(count, 'GPU')} ({name})" if len(types) > 1 else plural(count, "GPU")
+            for name, count in over.items()
         ]
         return _("Quotas exceed the pool by {excess}.").format(
             excess=get_text_list(excess, _("and"))
