@@ -122,7 +122,7 @@ class TestQuotaRequest:
         assert Quota.objects.get(tenant=place.tenant, valid_until=None).gpus == 6
         place.play(1)
         assert (held("north"), held("south")) == (int(said[1]), 8 - int(said[1]))
-        assert "Quota now: 6 GPUs v100 (counted as 5, because" in shown(boss, PAGE)
+        assert "Quota now: 6 GPUs (counted as 5, because" in shown(boss, PAGE)
         assert audited() == [
             ("quota.asked", "nia"), ("quota.saved", "eve"), ("quota.approved", "eve"),
         ]  # fmt: skip
@@ -184,7 +184,7 @@ class TestQuotaRequest:
             ({"gpus": "0"}, "must be"),
             (
                 {"gpus": "+20"},
-                "New total (now 4) ? The whole quota that you want, not the difference.",
+                "New total (now 4) (required) ? The whole quota that you want, not the difference.",
             ),
             ({"gpus": "+20"}, "Enter the new total, such as 24."),
             ({"until": "2001-01-01"}, "Its end must be after its start"),
