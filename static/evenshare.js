@@ -268,17 +268,12 @@
     tick();
   });
 
-  /* ---- theme, density, copy, notes ---- */
+  /* ---- theme, copy, notes ---- */
   function toggleTheme() {
     var root = document.documentElement;
     var dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme:dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
     try { localStorage.setItem("evenshare-theme", root.dataset.theme); } catch (error) { /* not kept */ }
-  }
-  function toggleDensity() {
-    var root = document.documentElement;
-    root.dataset.density = root.dataset.density === "compact" ? "normal" : "compact";
-    try { localStorage.setItem("evenshare-density", root.dataset.density); } catch (error) { /* not kept */ }
   }
   function copy(button) {
     var box = document.getElementById(button.dataset.copy);
@@ -306,7 +301,6 @@
     var button = event.target.closest("[data-act]");
     if (!button) return;
     if (button.dataset.act === "theme") toggleTheme();
-    if (button.dataset.act === "density") toggleDensity();
     if (button.dataset.act === "copy") copy(button);
     if (button.dataset.act === "print") print();
     if (button.dataset.act === "select") selectAll(button.dataset.select);

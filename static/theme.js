@@ -1,4 +1,4 @@
-/* Runs before the first paint, so that a stored theme or density never flashes. It also names the reader's time
+/* Runs before the first paint, so that a remembered theme never flashes. It also names the reader's time
    zone in a cookie, so that the server writes instants in it (portal/charts/zones.py). */
 (function () {
   var root = document.documentElement;
@@ -6,9 +6,8 @@
   try {
     var theme = localStorage.getItem("evenshare-theme");
     if (theme === "light" || theme === "dark") root.dataset.theme = theme;
-    if (localStorage.getItem("evenshare-density") === "compact") root.dataset.density = "compact";
   } catch (error) {
-    /* storage is off: the system's preference and normal tables hold */
+    /* storage is off: the system's preference holds */
   }
   try {
     var zone = Intl.DateTimeFormat().resolvedOptions().timeZone;

@@ -51,7 +51,7 @@ def link_of(boss: Client, role: str = "member", username: str = "") -> str:
     assert shown.status_code == 200
     match = re.search(r"/join/\?invitation=ei_[\w-]+", shown.content.decode())
     assert match is not None
-    assert 'class="cmd plain"' in shown.content.decode()  # no prompt of a shell
+    assert 'class="cmd val"' in shown.content.decode()  # no prompt of a shell
     return match[0]
 
 
