@@ -18,7 +18,7 @@ from tests.browser.story import WIDE, Story
 from tests.functional.two_clocks import TwoClocks
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 # Controls that a reader must not see, because the server would refuse the action. Forms of the
 # class "filters" change only what the reader sees.

@@ -244,7 +244,7 @@ class TestPoolPage:
         there.lab.round(after_s=10)
         section = there.page("owner", there.url()).split('id="idle-why"')[1].split("</section>")[0]
         assert "quota not lent" in section
-        whose = {"full": "3 of beta", "pseudonyms": "3 of tenant 2", "own": "3 of other tenants"}
+        whose = {"full": "beta: 3", "pseudonyms": "tenant 2: 3", "own": "other tenants: 3"}
         assert f"Idle and not lent: {whose[visibility]}" in section
         assert ("beta" in section) == (visibility == "full")
 

@@ -74,7 +74,7 @@ class TestPromisedJob:
         assert re.search("Starts by 00:15:00 at the latest ?: GPUs are promised to it.", page)
         assert "start promised" in page
         assert "start estimate" not in page  # it would contradict the promise
-        assert "It starts by 2030-01-01 00:15:00 UTC, pool time, at the latest: 8 GPUs" in page
+        assert "It starts by 2030-01-01 00:15:00 UTC , pool time, at the latest: 8 GPUs" in page
 
     def test_rest_states_latest_start(self, there: Stage) -> None:
         job = api(there, "neighbour", f"jobs/{gang().uid}")

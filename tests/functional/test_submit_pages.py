@@ -133,7 +133,7 @@ class TestForm:
         (words,) = shown.errors["command"]
         assert words.startswith("It cannot be split: no closing quotation. Close the quote")
         assert [words[:21] for words in shown.errors["environment"]] == [
-            "Line 1 has no =. Writ",
+            "Line 1 has no =. Ente",
             "Line 3 sets A again. ",
         ]
 
