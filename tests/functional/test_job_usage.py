@@ -176,7 +176,7 @@ class TestSampledJob:
         assert (lease["gpus_reporting"], lease["gpus"], body["gpus_idle_since"]) == (1, 2, None)
         text = page(place, job)
         assert "GPU figures of lease 1 cover 1 of its 2 GPUs." in text
-        assert "Mean over 1 of the job's 2 GPUs" in text
+        assert "Mean over 1 of the job&#x27;s 2 GPUs" in text
         assert "GPUs idle" not in text
 
     def test_reports_node_without_samples(self, place: Town, tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ class TestRecords:
         path = fill(template_of(STATEMENT, TABLE[STATEMENT]), there.words)
         plain = there.client("operator", api=False)
         local = in_kolkata(there.client("operator", api=False))
-        first, second = (body(one, path).decode() for one in (plain, local))
+        # The bar above counts the seconds until the next round.
+        first, second = (body(one, path).decode().split("<main")[1] for one in (plain, local))
         assert "2030-01-01" in first
         assert etag_of_fragment(first) == etag_of_fragment(second)
 
