@@ -93,7 +93,7 @@ class NewcomerRequest(Request, frozen=True, kw_only=True):
 
 
 class PersonRequest(NewcomerRequest, frozen=True, kw_only=True):
-    """A person who may sign in; the first password is generated."""
+    """A person who may log in; the first password is generated."""
 
     username: Annotated[
         str,

@@ -99,7 +99,7 @@ def end_errors(typed: Mapping[str, str], now: datetime) -> dict[str, str]:
 
 def _example(now: datetime) -> str:
     day = (now.astimezone(UTC) + timedelta(days=3)).date()
-    return _("Write a day or a time, such as {day} or {day}T08:00.").format(day=day)
+    return _("Enter a day or a time, such as {day} or {day}T08:00.").format(day=day)
 
 
 ASK_FIELDS = ("gpu_type", "gpus", "until", "reason")

@@ -22,7 +22,7 @@ from evenshare_core.deadlines.declared import (
 )
 from evenshare_core.domain.deadlines import DeadlineClass
 from evenshare_core.domain.instants import from_us, to_us
-from scheduling.requests.core_errors import CORE_ERRORS
+from scheduling.requests.core_errors import core_error
 from tenants.input import readers
 from tenants.input.errors import FieldErrors
 from tenants.language import gettext_noop
@@ -176,8 +176,7 @@ def read_steps_field(given: Mapping[str, object], errors: FieldErrors) -> tuple[
         return tuple(":".join(row) for row in step_texts(read_steps(rows)))
     except StepError as error:
         place = "" if error.place is None else f"[{error.place}]"
-        reason = _(CORE_ERRORS.shown(str(error)))
-        errors.add(f"deadline_steps{place}", reason, _(STEPS_HINT))
+        errors.add(f"deadline_steps{place}", core_error(str(error)), _(STEPS_HINT))
         return ()
 
 

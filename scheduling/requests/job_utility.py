@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from django.utils.translation import gettext as _
 
 from evenshare_core.domain.utilities import UtilityError, read_utility, utility_data
-from scheduling.requests.core_errors import CORE_ERRORS
+from scheduling.requests.core_errors import core_error
 from tenants.input.errors import FieldErrors
 
 TEXT_MAX = 200
@@ -30,5 +30,5 @@ def read_utility_field(given: Mapping[str, object], errors: FieldErrors) -> dict
         return utility_data(read_utility(0, value))
     except UtilityError as error:
         place = f"utility.{error.field}" if error.field else "utility"
-        errors.add(place, _(CORE_ERRORS.shown(error.reason)), _(error.hint))
+        errors.add(place, core_error(error.reason), _(error.hint))
     return {}

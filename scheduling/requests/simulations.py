@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from msgspec import Meta
 
 from evenshare_core.policies.registry import missing_text
-from scheduling.requests.core_errors import CORE_ERRORS
+from scheduling.requests.core_errors import core_error
 from scheduling.requests.pools import OptionValues
 from tenants.input.errors import FieldErrors
 from tenants.input.readers import SLUG
@@ -89,7 +89,7 @@ def _read_others(given: Mapping[str, object], errors: FieldErrors) -> tuple[str,
     elif missing := [text for name in names if (text := missing_text(str(name)))]:
         errors.add(
             "policies",
-            _("Choose among the policies: {why}.").format(why=CORE_ERRORS.shown(missing[0])),
+            _("Choose among the policies: {why}.").format(why=core_error(missing[0])),
         )
     return names
 

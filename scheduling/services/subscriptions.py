@@ -121,7 +121,7 @@ def set_active(*, actor: Actor, uid: UUID, active: bool, now: datetime) -> Subsc
 
 
 def send_test(*, actor: Actor, uid: UUID, now: datetime) -> Subscription | None:
-    """Send a test message to a subscription of the actor, if active; None if there is none.
+    """Return a subscription of the actor, or None without one; send a test message if active.
 
     Raises:
         RateError: too many.

@@ -92,22 +92,22 @@ class TestPendingReason:
         self, limit: int | None, right: set[Reason]
     ) -> None:
         made, job = self.full(limit)
-        told = made.get(f"jobs/{job.uid}/why").json()
-        assert Reason(told["reason_code"]) in right
-        assert told["numbers"]
-        assert told["next_step"]
-        round_ = made.get(f"rounds/{made.pool}/{told['round']}").json()
+        stated = made.get(f"jobs/{job.uid}/why").json()
+        assert Reason(stated["reason_code"]) in right
+        assert stated["numbers"]
+        assert stated["next_step"]
+        round_ = made.get(f"rounds/{made.pool}/{stated['round']}").json()
         found = [skip for skip in round_["decision"]["skips"] if skip["jobs"]]
-        assert [skip["reason_code"] for skip in found] == [told["reason_code"]]
-        assert [row["numbers"] for row in found[0]["tenants"]] == [told["numbers"]]
+        assert [skip["reason_code"] for skip in found] == [stated["reason_code"]]
+        assert [row["numbers"] for row in found[0]["tenants"]] == [stated["numbers"]]
         reader = Client()
         reader.force_login(made.people["ada"])
-        paths = (f"/jobs/{job.uid}/", f"/pools/{made.pool}/rounds/{told['round']}/")
+        paths = (f"/jobs/{job.uid}/", f"/pools/{made.pool}/rounds/{stated['round']}/")
         # A time is an element, so its end is a space.
         shown, decided = (words(page(reader, path)).replace(" ,", ",") for path in paths)
-        assert told["words"] in shown
-        assert told["next_step"] in shown
-        assert told["words"] in decided
+        assert stated["words"] in shown
+        assert stated["next_step"] in shown
+        assert stated["words"] in decided
         assert {reason.value for reason in Reason} - published() == set()
 
 

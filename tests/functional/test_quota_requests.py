@@ -198,7 +198,7 @@ class TestQuotaRequest:
 
     def test_shows_end_in_the_pools_time(self, place: Town, boss: Client) -> None:
         day = (place.cluster.at + timedelta(days=3)).date()
-        example = f"Write a day or a time, such as {day} or {day}T08:00."
+        example = f"Enter a day or a time, such as {day} or {day}T08:00."
         page = shown(boss, PAGE)
         assert f"pool time, now {place.cluster.at:%Y-%m-%d}" in page
         assert example in page

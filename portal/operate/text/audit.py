@@ -84,7 +84,7 @@ VALUE_TEXTS = {
     "ends_at": gettext_noop("end"),
     "gpu_type": gettext_noop("GPU type"),
     "gpus": gettext_noop("GPUs"),
-    "is_active": gettext_noop("may sign in"),
+    "is_active": gettext_noop("may log in"),
     "is_shown": gettext_noop("shown to tenants"),
     "max_price": gettext_noop("maximum price"),
     "people": gettext_noop("sharing among people"),
@@ -151,7 +151,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         if was != becomes or name == "member":
             text = _(VALUE_TEXTS[name]) if name in VALUE_TEXTS else name.replace("_", " ")
             # An invitation by a link has no name.
-            is_blank = name == "member" and not was + becomes
+            is_blank = name == "member" and not (was or becomes)
             yield Difference(text, was, _("anyone with the link") if is_blank else becomes)
 
 

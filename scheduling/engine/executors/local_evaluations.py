@@ -34,7 +34,7 @@ def _refusal(said: Any) -> str:
     if not _is_whole(said.get("lease")):
         return texts.NO_NUMBER.format(name="lease")
     if not isinstance(said.get("metric"), str):
-        return texts.NO_METRIC
+        return texts.NO_METRIC_NAME
     points = said.get("points")
     if not isinstance(points, list) or len(points) > HISTORY_MAX:
         return texts.NO_LIST.format(most=HISTORY_MAX)

@@ -130,7 +130,9 @@ def _contradiction(
         if said_end is not None and abs(said_end - ended_us) > HONEST_US:
             return OTHER_END.format(at=_text(said_end), seen=_text(ended_us))
     elif says_end and started_us is not None and now_us - (said_end or 0) > LATE_US:
-        return ENDED_AT_BUT_RUNS.format(at=_text(said_end)) if said_end else ENDED_BUT_RUNS
+        if said_end is None:
+            return ENDED_BUT_RUNS
+        return ENDED_AT_BUT_RUNS.format(at=_text(said_end))
     return ""
 
 

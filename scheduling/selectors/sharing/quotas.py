@@ -59,18 +59,17 @@ def counted_quotas(pool_id: int, tenant_id: int, at: datetime) -> dict[str, int]
 
     They are fewer if all tenants' quotas exceed the GPUs that are up.
     """
-    rows: dict[int, list[tuple[int, int]]] = {}
+    by_type: dict[int, dict[int, int]] = {}
     with site_reading():
         quotas = quotas_in_force(pool_id, at).order_by("tenant_id")
         for gpu_type, tenant, gpus in quotas.values_list("gpu_type_id", "tenant_id", "gpus"):
-            rows.setdefault(gpu_type, []).append((tenant, gpus))
+            by_type.setdefault(gpu_type, {})[tenant] = gpus
     counted: dict[str, int] = {}
     for kind in type_capacities(pool_id):
-        of_type = rows.get(kind.id, [])
-        scaled = effective_quotas([gpus for _tenant, gpus in of_type], kind.gpus)
-        for (tenant, _gpus), gpus in zip(of_type, scaled, strict=True):
-            if tenant == tenant_id:
-                counted[kind.name] = gpus
+        asked = by_type.get(kind.id, {})
+        scaled = dict(zip(asked, effective_quotas([*asked.values()], kind.gpus), strict=True))
+        if tenant_id in scaled:
+            counted[kind.name] = scaled[tenant_id]
     return counted
 
 

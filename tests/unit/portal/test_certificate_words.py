@@ -35,10 +35,10 @@ class TestClosestPair:
         )
 
     def test_of_two_job_types_of_one_tenant(self) -> None:
-        told = (
+        stated = (
             "Closest of 6 pairs: red would do the same with the share of another of its job types."
         )
-        assert closest("red", "red") == told
+        assert closest("red", "red") == stated
 
 
 def market_line(name: Property, **fields: Any) -> str:

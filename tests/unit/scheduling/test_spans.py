@@ -143,6 +143,14 @@ class TestSpan:
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW - MINUTE_US},
                 Word(NOW - MINUTE_US, NOW), "it ended at 2027-01-15 07:59:00 UTC; the",
             ),
+            (
+                {"started_us": NOW - MINUTE_US}, {"ended_us": 1},
+                Word(NOW - MINUTE_US), "it ended at 1970-01-01 00:00:00 UTC; the engine: it runs",
+            ),
+            (
+                {"started_us": NOW - MINUTE_US}, {},
+                Word(NOW - MINUTE_US), "it ended; the engine: it runs",
+            ),
             # Nothing observed the end, so the portal wrote this one.
             (
                 {"started_us": NOW - MINUTE_US}, {"ended_us": NOW, "lost": True},
