@@ -155,13 +155,11 @@ def compared_charts(
     """Return the charts of these metrics, each with the curves of all jobs that report it."""
     jobs = [job for job, _metrics in compared]
     labels = parameter_names(jobs, parameters)
-    charts, whole = (
-        [],
-        [
-            name if label in name else f"{name}, {label}"
-            for name, label in zip(run_names(jobs), labels, strict=True)
-        ],
-    )
+    whole = [
+        name if label in name else f"{name}, {label}"
+        for name, label in zip(run_names(jobs), labels, strict=True)
+    ]
+    charts = []
     for place, name in enumerate(names):
         runs = [
             RunCurve(whole[number], str(job.uid), number, curve, labels[number])
