@@ -1,8 +1,8 @@
 """The claims of Astraea-LTGF (Z. Ye et al., IEEE TPDS 2021), section 6, on Philly.
 
-The paper uses two weeks of Venus, whose job log is not public. It also uses two weeks of Philly
-with 44,329 jobs, of which about half are public. The runs here use two other weeks of Philly, on so
-few nodes that jobs compete.
+The paper uses two weeks of Venus and two of Philly with 44,329 jobs. Both logs are public, but not
+part of this repository. The runs here use two other weeks of Philly, on so few nodes that jobs
+compete.
 """
 
 from collections.abc import Callable, Mapping
@@ -175,7 +175,7 @@ def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
             "7.1 % of jobs, 5.2 % of tenant-hours",
             "-",
             ClaimVerdict.NOT_TESTABLE,
-            "the job log of Venus and the paper's choice of two weeks of Philly are not public",
+            "this repository has neither the job log of Venus nor the paper's two weeks of Philly",
         ),
         *least_claims(rows),
         Claim(

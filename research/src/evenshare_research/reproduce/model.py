@@ -17,7 +17,7 @@ class ClaimVerdict(Enum):
     IN_DIRECTION = "in direction"
     MORE = "more than claimed"
     NOT_REPRODUCED = "not reproduced"
-    NOT_TESTABLE = "not testable with public data"
+    NOT_TESTABLE = "not testable here"
 
 
 def verdict_of(reproduced: bool, *, in_direction: bool = False) -> ClaimVerdict:

@@ -1,4 +1,4 @@
-"""Jobs on the quotas of Venus, whose job log is not public: LTGF's 6.3 and 6.4, with drawn jobs.
+"""Jobs on the quotas of Venus, without its job log: LTGF's 6.3 and 6.4, with drawn jobs.
 
 The daily GPUs of each virtual cluster of Venus are public (HeliosData). Gangs and lengths are drawn
 from those of Philly. Tenants are drawn in proportion to their quotas times a random factor. So
