@@ -23,7 +23,7 @@ from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 from tenants.tokens import Scope
 
-Found = TypeVar("Found")
+Seen = TypeVar("Seen")
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
 REPLAY_HEADER = "Idempotent-Replayed"
 
@@ -50,11 +50,11 @@ class SchedulingView(ApiView):
         Raises:
             Problem: 404.
         """
-        return self.found(uid, find_visible_job)
+        return self.visible(uid, find_visible_job)
 
-    def found(
-        self, uid: UUID, find: Callable[[UUID, Collection[int] | None], Found | None]
-    ) -> Found:
+    def visible(
+        self, uid: UUID, find: Callable[[UUID, Collection[int] | None], Seen | None]
+    ) -> Seen:
         """Return a row of the caller's tenants, or raise a 404 as `job`."""
         tenants = self.tenants()
         with tenants_scope(tenants):

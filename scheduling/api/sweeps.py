@@ -46,7 +46,7 @@ class SweepView(SchedulingView):
     """Base of views that find a sweep of the caller's tenants."""
 
     def sweep(self, uid: UUID) -> Sweep:
-        return self.found(uid, find_visible_sweep)
+        return self.visible(uid, find_visible_sweep)
 
     def shown(self, sweep: Sweep) -> dict[str, Any]:
         with tenant_scope(sweep.tenant_id):

@@ -62,7 +62,7 @@ from scheduling.services.sessions import may_open, session_state
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 
-Found = TypeVar("Found", Job, Sweep)
+Seen = TypeVar("Seen", Job, Sweep)
 CHARGE_ROWS, LOG_ROWS = 24, 6
 # Prices are read from this long before the submission on, to include the price at the submission.
 PRICE_LEAD = timedelta(hours=1)
@@ -109,12 +109,12 @@ def number_asked(request: HttpRequest, name: str) -> int | None:
 
 
 def job_or_404(request: HttpRequest, uid: UUID) -> Job:
-    return found_or_404(request, uid, find_visible_job)
+    return seen_or_404(request, uid, find_visible_job)
 
 
-def found_or_404(
-    request: HttpRequest, uid: UUID, find: Callable[[UUID, Collection[int] | None], Found | None]
-) -> Found:
+def seen_or_404(
+    request: HttpRequest, uid: UUID, find: Callable[[UUID, Collection[int] | None], Seen | None]
+) -> Seen:
     """Return a job or a sweep that the viewer may see.
 
     Raises:

@@ -22,7 +22,7 @@ from portal.jobs.text.sweeps import (
     sweep_job_views,
     sweep_views,
 )
-from portal.jobs.views.jobs import found_or_404
+from portal.jobs.views.jobs import seen_or_404
 from scheduling.engine.clock import read_clock
 from scheduling.selectors.jobs.sweeps import find_visible_sweep, sweep_jobs, sweep_rows
 from scheduling.selectors.pools.lines import pool_facts
@@ -44,7 +44,7 @@ _KEY = re.compile(r"[0-9a-f-]{36}")
 @require_safe
 def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Show a sweep: the states of its jobs, and a table of parameters against results."""
-    row = found_or_404(request, sweep, find_visible_sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     state = request.GET.get("state", "")
     state = state if state in STATES else ""
     text = request.GET.get("after", "")
@@ -83,7 +83,7 @@ def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
 @require_POST
 def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Cancel a sweep's jobs; to cancel them again does no harm."""
-    row = found_or_404(request, sweep, find_visible_sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     if not may_in_tenant(access(request), Action.CANCEL, row.tenant_id):
         raise PermissionDenied
     cancel_sweep(sweep=row, now=read_clock(row.pool_id))
@@ -96,7 +96,7 @@ def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
 @require_POST
 def resubmit(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Submit the failed jobs again, and show the new sweep."""
-    row = found_or_404(request, sweep, find_visible_sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     if not may_in_tenant(access(request), Action.SUBMIT, row.tenant_id):
         raise PermissionDenied
     assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
