@@ -6,5 +6,4 @@ from django.apps import AppConfig
 class BillingConfig(AppConfig):
     """Prices, usage, and the double-entry ledger."""
 
-    default_auto_field = "django.db.models.BigAutoField"
     name = "billing"

@@ -11,7 +11,7 @@ class ImpactLine:
     """A line of the table."""
 
     badge: TenantBadge
-    row: ImpactRow
+    row: ImpactRow[int]
     edited: bool
 
     @property

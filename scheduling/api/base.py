@@ -1,9 +1,9 @@
 """Base classes of the views of pools and jobs: visible rows for the caller, and locked edits."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -23,6 +23,7 @@ from tenants.scopes import site_scope, tenants_scope
 from tenants.selectors.quotas import pool_tenants, pools_of
 from tenants.tokens import Scope
 
+Seen = TypeVar("Seen")
 KEY_HEADER, KEY_MAX = "Idempotency-Key", 255
 REPLAY_HEADER = "Idempotent-Replayed"
 
@@ -49,12 +50,18 @@ class SchedulingView(ApiView):
         Raises:
             Problem: 404.
         """
+        return self.visible(uid, find_visible_job)
+
+    def visible(
+        self, uid: UUID, find: Callable[[UUID, Collection[int] | None], Seen | None]
+    ) -> Seen:
+        """Return a row of the caller's tenants, or raise a 404 as `job`."""
         tenants = self.tenants()
         with tenants_scope(tenants):
-            job = find_visible_job(uid, tenants)
-        if job is None:
+            row = find(uid, tenants)
+        if row is None:
             raise not_there()
-        return job
+        return row
 
     def pool(self, name: str) -> PoolFacts:
         """Return a pool that the caller may see.

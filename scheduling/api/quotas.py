@@ -20,7 +20,7 @@ from scheduling.selectors.pools.capacity import gpus_by_type
 from scheduling.selectors.sharing.quota_use import QuotaUseRow, list_quota_use
 from scheduling.selectors.sharing.quotas import QuotaRow, list_quotas
 from scheduling.services.quota_impact import Impact, quota_impact
-from scheduling.services.round_impact import Standing
+from scheduling.services.round_impact import ImpactRow
 from tenants.answers import Answer, about, answer_of, one_of, plain
 from tenants.api.base import Who
 from tenants.api.operate import IF_MATCH, OperateView, answer, request_of
@@ -82,13 +82,8 @@ Drafts = request_serializer(
 )
 
 
-class QuotaImpactRow(Answer, frozen=True):
+class QuotaImpactRow(ImpactRow[str], frozen=True):
     """The forecast for a tenant and GPU type, with the present and with the drafted quotas."""
-
-    tenant: str
-    gpu_type: str
-    before: Standing
-    after: Standing
 
 
 class QuotaImpact(Answer, frozen=True):

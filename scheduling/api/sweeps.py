@@ -29,7 +29,7 @@ from scheduling.selectors.jobs.sweeps import (
 from scheduling.services.sweeps import cancel_sweep, resubmit_failed, submit_sweep
 from tenants.answers import plain
 from tenants.api.base import Who
-from tenants.api.problems import Problem, bad_field, fields_only, not_there
+from tenants.api.problems import Problem, bad_field, fields_only
 from tenants.api.resources import PAGE, Listed, Page, Shown, described, page_of, query
 from tenants.idempotency import Made
 from tenants.input.errors import InvalidInputError
@@ -46,17 +46,7 @@ class SweepView(SchedulingView):
     """Base of views that find a sweep of the caller's tenants."""
 
     def sweep(self, uid: UUID) -> Sweep:
-        """Return a sweep of one of the caller's tenants.
-
-        Raises:
-            Problem: 404.
-        """
-        tenants = self.tenants()
-        with tenants_scope(tenants):
-            sweep = find_visible_sweep(uid, tenants)
-        if sweep is None:
-            raise not_there()
-        return sweep
+        return self.visible(uid, find_visible_sweep)
 
     def shown(self, sweep: Sweep) -> dict[str, Any]:
         with tenant_scope(sweep.tenant_id):

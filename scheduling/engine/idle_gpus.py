@@ -119,7 +119,8 @@ def _samples(lease: Lease, now: PoolNow) -> HeldSamples:
         # A single shim runs for all nodes.
         nodes, held = nodes[:1], [lease.gpus]
     end = max(lease.started_at, min(lease.ended_at or now.pool_at, now.pool_at))
-    return HeldSamples(to_us(lease.started_at), to_us(end), now.scale, tuple(nodes), tuple(held))
+    times = to_us(lease.started_at), to_us(end)
+    return HeldSamples(lease.number, *times, now.scale, tuple(nodes), tuple(held))
 
 
 def _node(lease: Lease, rank: int, held: list[int]) -> NodeUsage:

@@ -16,7 +16,7 @@ from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
 
 # Utilisation in per mille.
 IDLE_PERMILLE = 10
-_START = SampledRow(0, 0, None, None, (), ())
+START = SampledRow(0, 0, None, None, (), ())
 
 
 class GpuTime(NamedTuple):
@@ -34,18 +34,18 @@ class IdleSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSamples:
-    """The samples of a lease. `gpus`: the GPUs that each of the nodes must report.
+class LeaseSamples:
+    """The samples of a lease on each of its nodes.
 
     Samples count from the start of the lease at `begin_us`; samples after `end_us` are ignored.
     Pool time is `scale` times wall time.
     """
 
+    lease: int
     begin_us: int
     end_us: int
     scale: int
     nodes: tuple[NodeUsage, ...]
-    gpus: tuple[int, ...]
 
     @property
     def until_ms(self) -> int:
@@ -55,6 +55,13 @@ class HeldSamples:
     def at_us(self, ms: int) -> int:
         """Return the pool time of a moment of the samples."""
         return self.begin_us + ms * 1000 * self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSamples(LeaseSamples):
+    """The samples of a lease that holds GPUs. `gpus`: how many each of the nodes must report."""
+
+    gpus: tuple[int, ...]
 
 
 def sampled_until(samples: HeldSamples) -> int:
@@ -75,7 +82,7 @@ def count_days(samples: HeldSamples, after_ms: int, until_ms: int) -> Mapping[da
     idle: Counter[date] = Counter()
     until_ms = min(until_ms, samples.until_ms)
     for node, gpus in zip(samples.nodes, samples.gpus, strict=True):
-        for before, row in pairwise((_START, *node.rows)):
+        for before, row in pairwise((START, *node.rows)):
             begin_ms, end_ms = max(before.end_ms, after_ms), min(row.end_ms, until_ms)
             levels = [one for one in row.busy[:gpus] if one is not None]
             if begin_ms >= end_ms or not levels:
@@ -109,7 +116,7 @@ def idle_span(samples: HeldSamples) -> IdleSpan | None:
 def _idle_from(rows: Sequence[SampledRow], gpus: int) -> int:
     """Return since when (ms) all GPUs of a node were idle; the end of the rows if they are not."""
     begin_ms = rows[-1].end_ms
-    for before, row in reversed(list(pairwise((_START, *rows)))):
+    for before, row in reversed(list(pairwise((START, *rows)))):
         if not _is_known(row, gpus) or any((one or 0) >= IDLE_PERMILLE for one in row.busy[:gpus]):
             break
         begin_ms = before.end_ms

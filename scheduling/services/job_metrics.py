@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 from scheduling.engine.executors.base import executor_traits
 from scheduling.engine.executors.local_files import read_metrics
-from scheduling.engine.executors.local_metrics import JobLink, ReportedPoint, parse_metrics
+from scheduling.engine.executors.local_metrics import LinkRow, ReportedPoint, parse_metrics
 from scheduling.models import Job
 from scheduling.selectors.stored_texts import METRICS_FILE
 from tenants.answers import Answer, about
@@ -39,14 +39,6 @@ class MetricCurve(Answer, frozen=True):
     @property
     def is_thinned(self) -> bool:
         return len(self.points) < self.reported
-
-
-class LinkRow(Answer, frozen=True):
-    """A link that the program reported. The portal never opens it."""
-
-    name: str
-    url: str
-    host: str
 
 
 class JobMetrics(Answer, frozen=True, kw_only=True, rename={"is_thinned": "thinned"}):
@@ -84,7 +76,7 @@ def job_metrics(job: Job, *, points: int = POINTS, name: str = "") -> JobMetrics
     )
     return JobMetrics(
         metrics=curves,
-        links=tuple(map(_link_row, said.links)),
+        links=said.links,
         is_thinned=said.is_thinned or any(curve.is_thinned for curve in curves),
         left_out=said.left_out,
         refused=METRICS_FILE.format(why=said.refused) if said.refused else "",
@@ -102,10 +94,6 @@ def _curve(name: str, points: Sequence[ReportedPoint], most: int, begin_ms: int)
     )
     values = [point.value for point in points]
     return MetricCurve(name, kept, len(points), min(values), max(values))
-
-
-def _link_row(link: JobLink) -> LinkRow:
-    return LinkRow(link.name, link.url, link.host)
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:

@@ -40,7 +40,7 @@ class OwnImpact:
     """A tenant's own part of the estimate of a quota: its rows, none if there is no estimate."""
 
     number: int
-    rows: tuple[ImpactRow, ...]
+    rows: tuple[ImpactRow[int], ...]
     is_estimated: bool
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from evenshare_core.domain.decision import Decision, Share
 from tenants.answers import Answer
+
+Named = TypeVar("Named", int, str)
 
 
 class Standing(Answer, frozen=True):
@@ -22,11 +24,10 @@ class Standing(Answer, frozen=True):
     rho: float | None = None  # None if nothing was deserved
 
 
-@dataclass(frozen=True, slots=True)
-class ImpactRow:
-    """A tenant and GPU type before and after the change."""
+class ImpactRow(Answer, Generic[Named], frozen=True):
+    """A tenant, by its id or its slug, and a GPU type before and after the change."""
 
-    tenant: int
+    tenant: Named
     gpu_type: str
     before: Standing
     after: Standing
@@ -62,13 +63,13 @@ class RoundImpact:
 
     number: int
     at: datetime
-    rows: tuple[ImpactRow, ...] = ()
+    rows: tuple[ImpactRow[int], ...] = ()
     before: RoundCounts = NO_COUNTS
     after: RoundCounts = NO_COUNTS
     error: str = ""
 
 
-def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow, ...]:
+def share_rows(before: Decision, after: Decision) -> tuple[ImpactRow[int], ...]:
     """Return all claims of both decisions with their figures, by GPU type and tenant."""
     old = {(row.tenant, row.gpu_type): _standing(row) for row in before.shares}
     new = {(row.tenant, row.gpu_type): _standing(row) for row in after.shares}

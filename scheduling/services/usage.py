@@ -14,10 +14,10 @@ from scheduling.engine.executors.local_usage import (
     most_rows,
     parse_usage,
 )
+from scheduling.engine.idle_samples import LeaseSamples
 from scheduling.models import Job, Lease
 from scheduling.selectors.stored_texts import USAGE_FILE
 from scheduling.services.usage_points import (
-    LeaseSamples,
     UsagePoint,
     idle_since_us,
     join_points,

@@ -1,37 +1,22 @@
 """The use of the nodes of a job's leases, merged into one series for a chart. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Annotated, NamedTuple
 
 from evenshare_core.domain.instants import from_us
 from scheduling.engine.executors.local_usage import NodeUsage, SampledRow
+from scheduling.engine.idle_samples import IDLE_PERMILLE, START, LeaseSamples
 from tenants.answers import Answer, Hidden, formatted_as
 
 MIB = 2**20
-# GPUs below this utilisation (per mille) for this wall time (ms) are reported as idle.
-IDLE_PERMILLE, IDLE_MS = 10, 600_000
+# GPUs below `IDLE_PERMILLE` for this wall time (ms) are reported as idle.
+IDLE_MS = 600_000
 # If a node ran for at least this fraction of a stretch, it counts as running for all of it.
 NEARLY_ALL = 0.9
 # At the end of a lease, a step shorter than this fraction of the usual step is merged.
 MOMENT = 1 / 8
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseSamples:
-    """The samples of a lease on each of its nodes.
-
-    `begin_us` and `end_us` are pool time, which is `scale` times wall time. Samples outside of this
-    period are ignored.
-    """
-
-    lease: int
-    begin_us: int
-    end_us: int
-    scale: int
-    nodes: tuple[NodeUsage, ...]
 
 
 def _figure(value: float) -> float:
@@ -115,7 +100,7 @@ def lease_points(samples: LeaseSamples) -> list[UsagePoint]:
     nodes = [node for node in samples.nodes if node.rows]
     if not nodes:
         return []
-    until_ms = (samples.end_us - samples.begin_us) // (1000 * samples.scale)
+    until_ms = samples.until_ms
     last = max(nodes, key=lambda node: (min(node.rows[-1].end_ms, until_ms), len(node.rows)))
     ends = [row.end_ms for row in last.rows]
     edges = [0, *(end for end in ends if 0 < end < until_ms)]
@@ -198,14 +183,13 @@ class _Stretch:
     def point(self, samples: LeaseSamples) -> UsagePoint:
         length_ms = self.end_ms - self.begin_ms
         cores = self.cpu_ms / length_ms
-        per_ms = 1000 * samples.scale
         memory, used = _said_levels(self.memory), _said_levels(self.used_mib)
         busy = [level for _, level in self.busy]
         gpu_mib = _level((one.ms, one.level) for one in used)
         return UsagePoint(
             lease=samples.lease,
-            begin_us=samples.begin_us + self.begin_ms * per_ms,
-            end_us=min(samples.begin_us + self.end_ms * per_ms, samples.end_us),
+            begin_us=samples.at_us(self.begin_ms),
+            end_us=min(samples.at_us(self.end_ms), samples.end_us),
             cores=cores,
             cores_peak=cores,
             memory_bytes=sum(_of_whole(one, length_ms) for one in memory) if memory else None,
@@ -235,7 +219,7 @@ def _of_whole(one: _HeldLevel, length_ms: int) -> float:
 
 def _share_out(node: NodeUsage, stretches: Sequence[_Stretch]) -> None:
     """Add a node's use to each stretch; divide a sample across an edge pro rata."""
-    spans = list(pairwise([SampledRow(0, 0, None, None, (), ()), *node.rows]))
+    spans = list(pairwise([START, *node.rows]))
     memory = _LevelCourse([row.memory_bytes for row in node.rows])
     used = [
         _LevelCourse([row.used_mib[place] for row in node.rows if place < len(row.used_mib)])

@@ -79,7 +79,7 @@ def held_out_errors(law: Law) -> Iterator[SpeedError]:
 def _error(
     key: tuple[str, str], known: list[MeasuredIteration], row: MeasuredIteration, law: Law
 ) -> SpeedError:
-    answer = fit_speeds(known, law).predict(row.gpus, several_nodes=row.several_nodes)
+    answer = fit_speeds(known, law).fitted(row.gpus, several_nodes=row.several_nodes)
     apart = answer.amount - row.time_us
     return SpeedError(
         *key,

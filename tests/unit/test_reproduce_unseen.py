@@ -41,7 +41,8 @@ def samples_of(groups: tuple[Group, ...]) -> list[Sample]:
 
 
 def days(sample: Sample) -> set[date]:
-    return {sample.first_day + timedelta(days=day) for day in range(samples.WEEK_DAYS)}
+    first = date.fromisoformat(sample.kind)
+    return {first + timedelta(days=day) for day in range(samples.WEEK_DAYS)}
 
 
 class TestSplit:

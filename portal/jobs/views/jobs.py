@@ -1,9 +1,9 @@
 """A tenant's jobs, and a job's page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -35,7 +35,7 @@ from portal.jobs.text.output import output_context
 from portal.jobs.text.start import start_context
 from portal.jobs.text.usage import usage_context
 from scheduling.engine.executors.base import executor_traits
-from scheduling.models import Job
+from scheduling.models import Job, Sweep
 from scheduling.requests.job_queue import PRIORITY_MAX
 from scheduling.selectors.deadlines.plans import read_plan
 from scheduling.selectors.jobs import tenant_jobs as read
@@ -62,6 +62,7 @@ from scheduling.services.sessions import may_open, session_state
 from tenants.permissions import Action, may_in_tenant, seen_tenants
 from tenants.scopes import tenant_scope, tenants_scope
 
+Seen = TypeVar("Seen", Job, Sweep)
 CHARGE_ROWS, LOG_ROWS = 24, 6
 # Prices are read from this long before the submission on, to include the price at the submission.
 PRICE_LEAD = timedelta(hours=1)
@@ -108,18 +109,24 @@ def number_asked(request: HttpRequest, name: str) -> int | None:
 
 
 def job_or_404(request: HttpRequest, uid: UUID) -> Job:
-    """Return a job that the viewer may see.
+    return seen_or_404(request, uid, find_visible_job)
+
+
+def seen_or_404(
+    request: HttpRequest, uid: UUID, find: Callable[[UUID, Collection[int] | None], Seen | None]
+) -> Seen:
+    """Return a job or a sweep that the viewer may see.
 
     Raises:
         Http404: it does not exist or is not visible.
     """
     tenants = seen_tenants(access(request))
     with tenants_scope(tenants):
-        job = find_visible_job(uid, tenants)
-    if job is None or not may_in_tenant(access(request), Action.SEE_TENANT, job.tenant_id):
+        row = find(uid, tenants)
+    if row is None or not may_in_tenant(access(request), Action.SEE_TENANT, row.tenant_id):
         raise Http404
-    about(request).tenant = job.tenant
-    return job
+    about(request).tenant = row.tenant
+    return row
 
 
 def _job_context(request: HttpRequest, job: Job, pool: PoolFacts) -> dict[str, Any]:

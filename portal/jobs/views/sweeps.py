@@ -22,8 +22,8 @@ from portal.jobs.text.sweeps import (
     sweep_job_views,
     sweep_views,
 )
+from portal.jobs.views.jobs import seen_or_404
 from scheduling.engine.clock import read_clock
-from scheduling.models import Sweep
 from scheduling.selectors.jobs.sweeps import find_visible_sweep, sweep_jobs, sweep_rows
 from scheduling.selectors.pools.lines import pool_facts
 from scheduling.services.submit import PendingLimitError
@@ -31,9 +31,9 @@ from scheduling.services.sweeps import cancel_sweep, resubmit_failed
 from tenants.idempotency import InFlightError
 from tenants.input.errors import InvalidInputError
 from tenants.models import User
-from tenants.permissions import Action, may_in_tenant, seen_tenants
+from tenants.permissions import Action, may_in_tenant
 from tenants.rate import RateError
-from tenants.scopes import tenant_scope, tenants_scope
+from tenants.scopes import tenant_scope
 
 # A longer table opens when chosen.
 ROWS, OPEN_ROWS = 100, 12
@@ -44,7 +44,7 @@ _KEY = re.compile(r"[0-9a-f-]{36}")
 @require_safe
 def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Show a sweep: the states of its jobs, and a table of parameters against results."""
-    row = sweep_or_404(request, sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     state = request.GET.get("state", "")
     state = state if state in STATES else ""
     text = request.GET.get("after", "")
@@ -83,7 +83,7 @@ def sweep_page(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
 @require_POST
 def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Cancel a sweep's jobs; to cancel them again does no harm."""
-    row = sweep_or_404(request, sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     if not may_in_tenant(access(request), Action.CANCEL, row.tenant_id):
         raise PermissionDenied
     cancel_sweep(sweep=row, now=read_clock(row.pool_id))
@@ -96,7 +96,7 @@ def cancel(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
 @require_POST
 def resubmit(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     """Submit the failed jobs again, and show the new sweep."""
-    row = sweep_or_404(request, sweep)
+    row = seen_or_404(request, sweep, find_visible_sweep)
     if not may_in_tenant(access(request), Action.SUBMIT, row.tenant_id):
         raise PermissionDenied
     assert isinstance(request.user, User)  # noqa: S101 - `signed_in` has seen to it
@@ -114,18 +114,3 @@ def resubmit(request: HttpRequest, sweep: UUID) -> HttpResponseBase:
     else:
         return redirect("sweep", made.row.uid)
     return redirect("sweep", row.uid)
-
-
-def sweep_or_404(request: HttpRequest, uid: UUID) -> Sweep:
-    """Return a sweep that the viewer may see.
-
-    Raises:
-        Http404: it does not exist or is not visible.
-    """
-    tenants = seen_tenants(access(request))
-    with tenants_scope(tenants):
-        sweep = find_visible_sweep(uid, tenants)
-    if sweep is None or not may_in_tenant(access(request), Action.SEE_TENANT, sweep.tenant_id):
-        raise Http404
-    about(request).tenant = sweep.tenant
-    return sweep

@@ -100,7 +100,7 @@ def preview(
     return Preview(impact, _sentence(impact, shown), tuple(shown), unchanged, digest, cells)
 
 
-def _matters(row: ImpactRow) -> bool:
+def _matters(row: ImpactRow[int]) -> bool:
     """Return whether a row changes; differences of rho below its rounding are ignored."""
     before, after = row.before, row.after
     if (before.quota, before.deserved, before.got) != (after.quota, after.deserved, after.got):
@@ -136,7 +136,7 @@ def _sentence(impact: Impact, rows: Sequence[ImpactLine]) -> str:
     return _("No tenant gets more or fewer GPUs in the next round.")
 
 
-def _several(rows: Sequence[ImpactRow]) -> bool:
+def _several(rows: Sequence[ImpactRow[int]]) -> bool:
     return len({row.gpu_type for row in rows}) > 1
 
 

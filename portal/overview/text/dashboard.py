@@ -51,7 +51,6 @@ def board_context(board: Board, times: PoolClocks) -> dict[str, Any]:
         ],
         "rest": rest,
         "rest_gpus": sum(run.lease.gpus for run in rest),
-        "rest_own": sum(run.lease.own for run in rest),
         "rest_borrowed": sum(run.lease.borrowed for run in rest),
         "rest_hourly": costs[-1],
         "idle": max(0, board.has - board.uses),

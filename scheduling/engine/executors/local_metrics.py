@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from scheduling.engine.executors.local_files import METRICS_BYTES
 from scheduling.selectors import stored_texts as texts
+from tenants.answers import Answer
 
 VERSION = 1
 MOST_METRICS, MOST_LINKS = 64, 8
@@ -45,8 +46,8 @@ class _File(msgspec.Struct, frozen=True):
     thinned: bool = False
 
 
-class JobLink(NamedTuple):
-    """A link that a job reports: its name, its address, and the host of the address."""
+class LinkRow(Answer, frozen=True):
+    """A link that the program reported. The portal never opens it."""
 
     name: str
     url: str
@@ -61,7 +62,7 @@ class MetricsFile(NamedTuple):
     """
 
     series: dict[str, list[ReportedPoint]] = {}
-    links: tuple[JobLink, ...] = ()
+    links: tuple[LinkRow, ...] = ()
     is_thinned: bool = False
     left_out: int = 0
     refused: str = ""
@@ -102,9 +103,9 @@ def _ordered(points: list[ReportedPoint]) -> list[ReportedPoint]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _link(named: tuple[str, str]) -> JobLink | None:
+def _link(named: tuple[str, str]) -> LinkRow | None:
     name, url = named
     match = _LINK.fullmatch(url) if len(url) <= LINK_MAX else None
     if match is None or not name.isprintable() or not 0 < len(name) <= NAME_MAX:
         return None
-    return JobLink(name, url, match[1].lower())
+    return LinkRow(name, url, match[1].lower())

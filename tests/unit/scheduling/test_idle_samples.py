@@ -38,7 +38,7 @@ def held(
         for rank, rows in enumerate(nodes)
     )
     end_us = BEGIN_US + end_s * S_US * scale
-    return HeldSamples(BEGIN_US, end_us, scale, usages, (gpus,) * len(usages))
+    return HeldSamples(1, BEGIN_US, end_us, scale, usages, (gpus,) * len(usages))
 
 
 def total(samples: HeldSamples, after_s: float = 0, until_s: float = 10**6) -> GpuTime:

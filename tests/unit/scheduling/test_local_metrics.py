@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from scheduling.engine.executors.local_files import METRICS_BYTES
 from scheduling.engine.executors.local_metrics import (
@@ -68,7 +69,7 @@ class TestUnusableFile:
 class TestLinks:
     def test_have_name_address_and_host(self) -> None:
         (link,) = parse_metrics(said({}, links={"W&B": "https://WandB.ai:443/a?b#c"})).links
-        assert link == ("W&B", "https://WandB.ai:443/a?b#c", "wandb.ai")
+        assert astuple(link) == ("W&B", "https://WandB.ai:443/a?b#c", "wandb.ai")
 
     @pytest.mark.parametrize(
         "url",

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.executors.local_usage import GpuState, NodeUsage, SampledRow
+from scheduling.engine.idle_samples import LeaseSamples
 from scheduling.services.usage_points import (
     MIB,
-    LeaseSamples,
     idle_since_us,
     join_points,
     lease_points,

@@ -4,7 +4,7 @@
 |---|---|---|
 | N^gpu, N^node | `MeasuredIteration.gpus`, `several_nodes` | GPUs; one node or several |
 | T^comp, T^1, T^2 | `SpeedModel.comp_us`, `t1_us`, `t2_us` | microseconds per iteration |
-| T^iter | `SpeedModel.predict` | microseconds per iteration |
+| T^iter | `SpeedModel.fitted` | microseconds per iteration |
 
 T^iter = T^comp + f(n) T^1 on one node, with T^2 in place of T^1 on several; f(1) = 0. In equation
 (2), f(n) = n - 1. `Law.RING` has f(n) = 2 (n - 1) / n, the data that each GPU of a ring sends.
@@ -106,8 +106,7 @@ class MeasuredIteration:
 class SpeedModel:
     """Equation (2) with its coefficients; `t1_us` or `t2_us` is None if it was not measured.
 
-    `covariance`: of the measured coefficients, in the order of the fields. `rows`: the measurements
-    that were fitted.
+    `covariance`: of the measured coefficients, in the order of the fields.
     """
 
     law: Law
@@ -115,30 +114,12 @@ class SpeedModel:
     t1_us: float | None
     t2_us: float | None
     covariance: tuple[tuple[float, ...], ...]
-    rows: tuple[MeasuredIteration, ...]
-
-    def predict(self, gpus: int, *, several_nodes: bool) -> Estimate:
-        """Return T^iter in microseconds on one node or on several.
-
-        If this number of GPUs was measured there, return the measured average (the median of
-        averages, weighted by iterations). Otherwise return the fit, with its error.
-
-        Raises:
-            ValueError: less than one GPU, or several GPUs where nothing was measured with several.
-        """
-        several_nodes = several_nodes and gpus > 1
-        same = [row for row in self.rows if (row.gpus, row.several_nodes) == (gpus, several_nodes)]
-        if same:
-            middle = _median_row(same)
-            deviation = middle.time_us * middle.relative_error
-            return estimate_of(middle.time_us, deviation, EstimateSource.MEASURED)
-        return self.fitted(gpus, several_nodes=several_nodes)
 
     def fitted(self, gpus: int, *, several_nodes: bool) -> Estimate:
         """Return T^iter in microseconds from the fit, even if this number of GPUs was measured.
 
         Raises:
-            ValueError: as `predict`.
+            ValueError: less than one GPU, or several GPUs where nothing was measured with several.
         """
         if gpus < 1:
             raise ValueError("gpus: must be at least 1")
@@ -196,7 +177,7 @@ def fit_speeds(rows: Sequence[MeasuredIteration], law: Law = Law.LINEAR) -> Spee
     known = dict(zip(names, values.tolist(), strict=True))
     return SpeedModel(
         law, known["comp"], known.get("t1"), known.get("t2"),
-        tuple(tuple(row) for row in covariance.tolist()), ordered,
+        tuple(tuple(row) for row in covariance.tolist()),
     )  # fmt: skip # rows of what belongs together
 
 
@@ -231,14 +212,3 @@ def _covariance(design: Floats, weights: Floats, active: list[int]) -> Floats:
     whole = np.zeros((design.shape[1], design.shape[1]))
     whole[np.ix_(active, active)] = np.linalg.pinv(scaled.T @ scaled)
     return whole
-
-
-def _median_row(rows: Sequence[MeasuredIteration]) -> MeasuredIteration:
-    """Return the weighted median: at least half of the iterations took no longer."""
-    ordered = sorted(rows, key=lambda row: (row.time_us, row.count))
-    half, so_far = sum(row.count for row in ordered) / 2, 0
-    for row in ordered:
-        so_far += row.count
-        if so_far >= half:
-            return row
-    return ordered[-1]

@@ -5,7 +5,7 @@ relative errors of 2e-7. Interior point must end with a crossover to a vertex: o
 more than n + k - 1 non-zeros.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,39 @@ class ConstraintRows:
         )
 
 
+def pass_program(
+    highs: SilentHighs,
+    options: Mapping[str, bool | int | float | str],
+    cost: Array,
+    upper: Array,
+    rows: ConstraintRows,
+    *,
+    is_whole: bool,
+) -> highspy.HighsStatus:
+    """Set options, and `max cost . x, 0 <= x <= upper` with the rows; `is_whole`: x is whole."""
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    lower_rows, upper_rows, starts, indices, values = rows.packed()
+    columns = len(cost)
+    return highs.passModel(
+        columns,
+        len(lower_rows),
+        len(values),
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMaximize),
+        0.0,  # constant term of the objective
+        cost,
+        np.zeros(columns),
+        upper,
+        lower_rows,
+        upper_rows,
+        starts,
+        indices,
+        values,
+        np.full(columns, is_whole, np.int32),
+    )
+
+
 class LinearProgram:
     """A linear program in HiGHS, maximised; rows can be added, and each solve is warm-started."""
 
@@ -76,28 +109,7 @@ class LinearProgram:
             SolverError: HiGHS refuses a value. Adding rows raises it too.
         """
         self.highs = SilentHighs()
-        for name, value in OPTIONS.items():
-            self.highs.setOptionValue(name, value)
-        lower_rows, upper_rows, starts, indices, values = rows.packed()
-        columns = len(cost)
-        taken = self.highs.passModel(
-            columns,
-            len(lower_rows),
-            len(values),
-            int(highspy.MatrixFormat.kRowwise),
-            int(highspy.ObjSense.kMaximize),
-            0.0,  # constant term of the objective
-            cost,
-            np.zeros(columns),
-            upper,
-            lower_rows,
-            upper_rows,
-            starts,
-            indices,
-            values,
-            np.zeros(columns, np.int32),  # all columns are continuous
-        )
-        _taken(taken)
+        _taken(pass_program(self.highs, OPTIONS, cost, upper, rows, is_whole=False))
 
     def option(self, name: str, value: bool | int | float | str) -> None:
         self.highs.setOptionValue(name, value)

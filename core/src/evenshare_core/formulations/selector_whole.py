@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from evenshare_core.deadlines.compact import CompactProgram
 from evenshare_core.deadlines.model import Counts
 from evenshare_core.fairness.solver import SilentHighs
-from evenshare_core.formulations.lp import ConstraintRows
+from evenshare_core.formulations.lp import ConstraintRows, pass_program
 from evenshare_core.formulations.ortools_programs import choose_whole
 from evenshare_core.formulations.problems import Array, SolverError
 from evenshare_core.units import REWARD_MICRO
@@ -36,31 +36,11 @@ def solve_whole(
         SolverError: HiGHS ends without an optimum before it reaches a limit.
     """
     highs = SilentHighs()
-    for name, value in OPTIONS.items():
-        highs.setOptionValue(name, value)
+    pass_program(highs, OPTIONS, rewards, np.ones(len(rewards)), rows, is_whole=True)
     if nodes is not None:
         highs.setOptionValue("mip_max_nodes", nodes)
     if seconds is not None:
         highs.setOptionValue("time_limit", seconds)
-    columns = len(rewards)
-    lower, upper, starts, indices, values = rows.packed()
-    highs.passModel(
-        columns,
-        len(lower),
-        len(values),
-        int(highspy.MatrixFormat.kRowwise),
-        int(highspy.ObjSense.kMaximize),
-        0.0,  # constant term of the objective
-        rewards,
-        np.zeros(columns),
-        np.ones(columns),
-        lower,
-        upper,
-        starts,
-        indices,
-        values,
-        np.ones(columns, np.int32),  # all columns are integer
-    )
     highs.run()
     status = highs.getModelStatus()
     is_optimal = status == highspy.HighsModelStatus.kOptimal

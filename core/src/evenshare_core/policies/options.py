@@ -5,7 +5,7 @@ Descriptions are in the field's metadata (`msgspec.Meta(description=...)`). Form
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
@@ -19,6 +19,13 @@ SPREAD_TEXT = (
     "A job that fits on one node starts on several nodes if none has room. It starts sooner but"
     " runs slower, because its GPUs exchange data between nodes."
 )
+WholeNodes = Annotated[
+    bool,
+    msgspec.Meta(
+        description="A job larger than a node takes whole nodes, plus one more node for the"
+        " remainder."
+    ),
+]
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 

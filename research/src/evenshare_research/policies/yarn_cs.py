@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from evenshare_core.domain.reasons import Reason
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.options import SPREAD_TEXT, Options, WholeNodes, parse_options
 from evenshare_core.policies.orders.base import OrderedPolicy
 from evenshare_core.policies.quota_promise import QuotaPromiseKind
 from evenshare_core.policies.shared.admission import Refusal
@@ -32,13 +32,7 @@ class YarnCsOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             " nothing else; off: it never runs."
         ),
     ] = True
-    whole_nodes: Annotated[
-        bool,
-        Meta(
-            description="A job larger than a node takes whole nodes, plus one more node for the"
-            " remainder."
-        ),
-    ] = False
+    whole_nodes: WholeNodes = False
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 

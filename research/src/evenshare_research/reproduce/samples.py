@@ -61,10 +61,6 @@ class Sample(NamedTuple):
     def is_week(self) -> bool:
         return self.kind not in SHAPES
 
-    @property
-    def first_day(self) -> date:
-        return date.fromisoformat(self.kind)
-
     def __str__(self) -> str:
         return self.kind if self.is_week else f"{self.kind} {self.seed}"
 

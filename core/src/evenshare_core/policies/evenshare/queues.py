@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.leases import Lease
@@ -110,21 +111,20 @@ def kind_of(job: Job, sums: JobService, *, by_class: bool) -> Kind:
     return (job.gpus, job.gpu_types, job.max_price_micro, job.profile, is_new, weight)
 
 
+@dataclass(eq=False)
 class JobOrder(ABC):
-    """The order of jobs by rule 2 at the time of a round."""
+    """The order of jobs by rule 2 at the time of a round.
+
+    `_classes`: job classes' sums at the round, or None if `_claims` must be advanced first.
+    """
 
     # Whether the ranks of waiting jobs stay the same over time, so that their lists can be kept.
-    is_kept = False
+    is_kept: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        claims: Callable[[ClaimKey], ClaimRow],
-        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
-        at_us: int,
-    ) -> None:
-        """`classes`: job classes' sums at the round, or None if `claims` must be advanced first."""
-        self._claims, self._classes, self.at_us = claims, classes, at_us
-        self._fair: dict[JobClass, int] = {}
+    _claims: Callable[[ClaimKey], ClaimRow]
+    _classes: Mapping[tuple[int, str, int, int], ClassService] | None
+    at_us: int
+    _fair: dict[JobClass, int] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def rank(self, candidate: EvenCandidate) -> Rank:
@@ -162,6 +162,7 @@ class JobOrder(ABC):
         return fair_us
 
 
+@dataclass(eq=False)
 class AttainedOrder(JobOrder):
     """The order without estimates: least attained GPU-time first, then long jobs by FairTime.
 
@@ -169,17 +170,9 @@ class AttainedOrder(JobOrder):
     lists do not include it; `brought_up` subtracts it.
     """
 
-    is_kept = True
+    is_kept: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        claims: Callable[[ClaimKey], ClaimRow],
-        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
-        at_us: int,
-        lease_us: int,
-    ) -> None:
-        super().__init__(claims, classes, at_us)
-        self._lease_us = lease_us
+    _lease_us: int
 
     def rank(self, candidate: EvenCandidate) -> Rank:
         sums = candidate.sums
@@ -233,22 +226,14 @@ class EstimateOrder(JobOrder):
         return 0, late_us - RENEWAL_US if candidate.lease is not None else late_us
 
 
+@dataclass(eq=False)
 class DeadlineOrder(JobOrder):
     """The order with deadlines: least GPU-time left first.
 
     Jobs that will miss all their deadlines come last.
     """
 
-    def __init__(
-        self,
-        claims: Callable[[ClaimKey], ClaimRow],
-        classes: Mapping[tuple[int, str, int, int], ClassService] | None,
-        at_us: int,
-        last_us: Mapping[int, int],
-    ) -> None:
-        """`last_us`: the last deadline of each job that has deadlines."""
-        super().__init__(claims, classes, at_us)
-        self._last_us = last_us
+    _last_us: Mapping[int, int]  # the last deadline of each job that has deadlines
 
     def rank(self, candidate: EvenCandidate) -> Rank:
         """Return d x the remaining time, in GPU-us, or inf if the last deadline would be missed."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from evenshare_core.domain.snapshot import Snapshot
-from evenshare_core.policies.options import SPREAD_TEXT, Options, parse_options
+from evenshare_core.policies.options import SPREAD_TEXT, Options, WholeNodes, parse_options
 from evenshare_core.policies.orders.base import OrderedPolicy
 from evenshare_core.policies.shared.ordered import QueueRule
 from evenshare_core.policies.shared.ordered_session import OrderedSession
@@ -35,13 +35,7 @@ class QueueOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     backfill: Annotated[bool, Meta(description="A job that does not fit blocks no other job.")] = (
         False
     )
-    whole_nodes: Annotated[
-        bool,
-        Meta(
-            description="A job larger than a node takes whole nodes, plus one more node for the"
-            " remainder."
-        ),
-    ] = True
+    whole_nodes: WholeNodes = True
     spread: Annotated[bool, Meta(description=SPREAD_TEXT)] = False
 
 
