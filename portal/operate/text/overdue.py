@@ -8,7 +8,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from portal.charts.figures import duration, thousands
+from portal.charts.figures import duration, thousands, utc
+from portal.charts.notes import PoolClocks
+from portal.charts.sentences import local_sentence
 from portal.charts.zones import clock_text, full_text
 from portal.operate.text.alerts import Alert
 from scheduling.models import ExecutorHealth
@@ -60,7 +62,7 @@ def read_key(key: str) -> tuple[UUID, int] | None:
         return None
 
 
-def overdue_alert(row: OverduePool) -> Alert:
+def overdue_alert(row: OverduePool, times: PoolClocks) -> Alert:
     """Return the alert of leases that hold GPUs although they should have ended."""
     then = (
         _("The next round ends them.")
@@ -75,7 +77,9 @@ def overdue_alert(row: OverduePool) -> Alert:
             "{count} lease of {pool} overdue since {at}, pool time.",
             "{count} leases of {pool} overdue since {at}, pool time.",
             row.count,
-        ).format(count=thousands(row.count), pool=row.pool, at=f"{row.oldest:%Y-%m-%d %H:%M} UTC"),
+        ).format(
+            count=thousands(row.count), pool=row.pool, at=local_sentence(utc(row.oldest), times)
+        ),
         then,
         reverse("operate-health", args=[row.pool]) + "#overdue",
     )
