@@ -107,6 +107,7 @@ NOT_RESUMED = gettext_noop("not resumed there: {error}")
 # ---- why a round cannot be decided again ----
 
 NOT_KEPT = gettext_noop("the bytes of round {number} are no longer kept")
+DAMAGED = gettext_noop("round {number} is damaged: {damages}")
 TOO_MANY_JOBS = gettext_noop("{count} jobs are more than the {most}")
 
 _OWN = [text for name, text in globals().items() if name.isupper() and isinstance(text, str)]
