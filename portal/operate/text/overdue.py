@@ -19,6 +19,7 @@ from scheduling.selectors.operate.overdue import (
     OverduePool,
     StopAnswer,
 )
+from scheduling.selectors.stored_texts import STORED
 
 ENGINE_TEXTS = {
     StopAnswer.RUNS: gettext_noop("lists a running process"),
@@ -49,7 +50,7 @@ def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
     if row.since is not None:
         text = _("{answer} since {at}").format(answer=text, at=full_text(row.since))
     if row.error:
-        text += f": {row.error}"
+        text += f": {STORED.shown(row.error)}"
     return OverdueRow(row, duration((now - row.due).total_seconds()), text)
 
 

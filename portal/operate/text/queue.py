@@ -132,7 +132,7 @@ def _down(row: ExecutorHealth) -> Alert:
             count=thousands(row.failures),
             at=clock_text(since) if since else "",
         ),
-        f"{row.error.rstrip('.')}. {advice}",
+        f"{STORED.shown(row.error).rstrip('.')}. {advice}",
         reverse("operate-health", args=[pool]),
     )
 
@@ -144,7 +144,7 @@ def _stuck(row: operate.StuckIntents) -> Alert:
         row.attempts,
     ).format(count=thousands(row.attempts))
     if row.error:
-        last = _("The last error: {error}").format(error=row.error)
+        last = _("The last error: {error}").format(error=STORED.shown(row.error))
         text = f"{text} {last}"
     return Alert(
         f"stuck-{row.pool}",

@@ -1,4 +1,4 @@
-"""Test that pages translate why a round does not follow from the previous one."""
+"""Test that pages translate why a round does not follow, and why an executor fails."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ SUMMEN = (
         ),
         (SUMS, SUMMEN),
         ("Round 4 is damaged: its row is bent.", "Runde 4 ist beschädigt: its row is bent."),
+        (
+            "squeue lists 120,000 jobs; at most 100,000 are watched",
+            "squeue listet 120.000 Jobs; höchstens 100.000 werden beobachtet",
+        ),
     ],
 )
 def test_are_translated_with_their_values(stated: str, german: str) -> None:
