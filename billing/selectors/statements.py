@@ -73,7 +73,6 @@ class Counterparty:
     is_except: bool = False
 
     def includes(self, total: CounterpartyTotal) -> bool:
-        """Return whether a total is one of the counterparty."""
         if total.code != self.code:
             return False
         is_tenant = total.tenant_id in self.tenant_ids
@@ -186,7 +185,7 @@ _COUNTERPARTIES = f"""
     ORDER BY parts.code IN ('usage', 'late') DESC, sum(parts.earned) + sum(parts.paid) DESC,
              tenant.slug
 """  # noqa: S608 - made of a constant of ours
-# No tenant has the id 0, which stands for the operator.
+# The id 0 is the operator's, because no tenant has it.
 _OF_COUNTERPARTY = f"""
     {_PARTS}
     SELECT mine.id, mine.key, sum(parts.earned), sum(parts.paid)
@@ -334,13 +333,13 @@ def counterparty_page(
         **_hours(since, until),
     }
     with site_reading():
-        found = fetch_rows(_OF_COUNTERPARTY, given)
-    shown = found[:limit]
+        matches = fetch_rows(_OF_COUNTERPARTY, given)
+    shown = matches[:limit]
     rows = rows_of_transfers([row[0] for row in shown], account)
     parts = [
         replace(rows[transfer], earned=earned, paid=paid) for transfer, _, earned, paid in shown
     ]
-    return parts, shown[-1][1] if len(found) > limit else None
+    return parts, shown[-1][1] if len(matches) > limit else None
 
 
 Given = Mapping[str, int | str | datetime | Sequence[int] | None]

@@ -104,7 +104,7 @@ LONG_SUSPENSION = gettext_noop("took longer to suspend than its lease ran")
 NOT_DRAINED = gettext_noop("not drained there: {error}")
 NOT_RESUMED = gettext_noop("not resumed there: {error}")
 
-# ---- why an executor fails; a text of a tool or a library stays as it is written ----
+# ---- why an executor fails; a text of a tool or a library is unchanged ----
 
 TOOL_SILENT = gettext_noop("{tool} did not answer within {seconds} s")
 NO_TOOL = gettext_noop("{tool} is not installed here: the portal needs Slurm's client tools")

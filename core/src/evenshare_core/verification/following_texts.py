@@ -1,8 +1,7 @@
 """Why a round does not follow from the previous one: templates of the sentences.
 
-Values are filled in where a difference is found. Pages compare a sentence with these templates to
-translate it, so values are texts already: a number has its marks, and a part of a sentence is made
-of a template too.
+Pages compare a sentence with these templates to translate it. So values are texts already: a number
+has its marks, and a part of a sentence has its own template.
 """
 
 # ---- parts of sentences ----
