@@ -3,11 +3,12 @@
 All three have the same sum, that of the account's entries in the range. Read-only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
 from billing.models import Transfer
 from billing.selectors.accounts import (
@@ -320,7 +321,7 @@ def counterparty_page(
     account = account_of(tenant_id, book)
     if account is None:
         return [], None
-    given: Given = {
+    given: dict[str, Any] = {
         "account": account.pk,
         "tenant": tenant_id,
         "since": since,
@@ -342,7 +343,7 @@ def counterparty_page(
     return parts, shown[-1][1] if len(matches) > limit else None
 
 
-Given = Mapping[str, int | str | datetime | Sequence[int] | None]
+Given = Mapping[str, int | str | datetime | None]
 
 
 def _hours(since: datetime, until: datetime) -> dict[str, datetime]:
