@@ -60,8 +60,8 @@ class StoredTexts:
         """Return a stored text in the language of the page; a text of no template is unchanged.
 
         It may have a capital at its start and a point at its end that its template lacks. A value
-        that is a number gets the marks of the language. One that is itself a stored text, or a list
-        of such texts, is translated.
+        that is a number gets the marks of the language. Values that are stored texts, or lists of
+        them, are translated.
         """
         for template, pattern in self._patterns:
             if match := pattern.fullmatch(stored):
