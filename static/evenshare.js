@@ -15,7 +15,7 @@
       the focus, scroll positions of inner scrollers and open <details> (with ids) are kept. An element
       with an id and data-flash="value" flashes once when its value differs from before, or
       when it is new.
-   5. Server gone: when polls fail for 5 s the line says "stale since 14:06 UTC, wall clock"
+   5. Server gone: when polls fail for 5 s the line says "stale since 14:06, wall clock"
       (the last answer), the countdown and the lease bars stop; the first answer brings all of it back.
       An answer that is not our fragment (a login page after the session ended) counts as failed.
 
@@ -75,7 +75,7 @@
     if (left < 36000) return text("{time} left", { time: Math.floor(left / 60) + " min" });
     return null;
   }
-  function hhmm(ms) { return new Date(ms).toISOString().slice(11, 16) + " UTC"; }
+  function hhmm(ms) { return sinceText(new Date(ms), new Date(ms).toLocaleString("sv-SE")); }
 
   /* ---- what ticks ---- */
   function tickLease(bar) {

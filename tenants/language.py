@@ -60,8 +60,8 @@ class StoredTexts:
         """Return a stored text in the language of the page; a text of no template is unchanged.
 
         It may have a capital at its start and a point at its end that its template lacks. A value
-        that is a number gets the marks of the language; one that is itself a stored text is
-        translated.
+        that is a number gets the marks of the language. Values that are stored texts, or lists of
+        them, are translated.
         """
         for template, pattern in self._patterns:
             if match := pattern.fullmatch(stored):
@@ -74,7 +74,13 @@ class StoredTexts:
         return text.format(**{name: self._value(value) for name, value in values.items()}) + end
 
     def _value(self, value: str) -> str:
+        parts = value.split(", ")
+        if len(parts) > 1 and all(map(self._fits, parts)):
+            return ", ".join(map(self._value, parts))
         return marked(value) if _NUMBER.fullmatch(value) else self.shown(value)
+
+    def _fits(self, text: str) -> bool:
+        return any(pattern.fullmatch(text) for _, pattern in self._patterns)
 
 
 _END = "end_"

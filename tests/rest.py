@@ -16,16 +16,17 @@ FILES = {
     "functional": """
         api_contribution api_income api_nasty api_odd_names api_operate_fields api_prices
         api_races archived_rounds bent_chain bundle_canaries chain_alerts cli_late_starts
-        cli_reads cli_statement cli_sweeps compare_jobs counterfactual_pages deadline_lists
-        dry_run_pages end_lease executor_alerts executor_options extreme_inputs feature_checks
-        first_job fragments growth income_page job_answers_pages job_curves job_estimate_pages
-        job_files job_list_page job_phases job_tags job_usage late_rounds links long_queues
-        losses measured_speeds_pages metric_pages metrics notifications odd_rows
-        offers overclaims overload packing plurals polls pool_links pool_throughput
-        posted_price_page preemption_pages price_board price_file profiles_pages profiling_pages
-        queue_places quota_promises quota_use refusals rest_corpus round_answers settings_page
-        simulations_pages start_pages submit_groups submit_yaml sweep_pages toy_policy trades
-        two_clocks verify_pages zones
+        cli_quota cli_reads cli_statement cli_sweeps compare_jobs counterfactual_pages
+        deadline_lists dry_run_pages end_lease executor_alerts executor_options
+        extreme_inputs feature_checks first_job fragments growth income_page
+        job_answers_pages job_curves job_estimate_pages job_files job_list_page job_phases
+        job_tags job_usage late_rounds links long_queues losses measured_speeds_pages
+        metric_pages metrics notifications odd_rows offers overclaims overload packing
+        plurals polls pool_links pool_throughput posted_price_page preemption_pages
+        price_board price_file profiles_pages profiling_pages queue_places quota_promises
+        quota_use refusals rest_corpus round_answers settings_page simulations_pages
+        start_pages submit_groups submit_yaml sweep_pages toy_policy trades two_clocks
+        verify_pages zones
     """,
     "integration": """
         archive deadline_preview deadlines_pool forecast_turns forecasts game_day hostile_files

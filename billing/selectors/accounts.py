@@ -223,14 +223,14 @@ def ledger_page(
     keys: dict[uuid.UUID, int] = dict(newest)
     shown = list(keys.items())[:limit]
     more = len(keys) > limit
-    rows = _ledger_rows([transfer for transfer, _ in shown], account)
+    rows = rows_of_transfers([transfer for transfer, _ in shown], account)
     return [rows[transfer] for transfer, _ in shown], shown[-1][1] if more else None
 
 
 def ledger_row(transfer_id: uuid.UUID, *, tenant_id: int | None) -> LedgerRow | None:
     """Return a transfer as a tenant sees it, or None if it does not touch the tenant's account."""
     account = _accounts_of(tenant_id).filter(entries__transfer_id=transfer_id).first()
-    return _ledger_rows([transfer_id], account).get(transfer_id) if account else None
+    return rows_of_transfers([transfer_id], account).get(transfer_id) if account else None
 
 
 def account_of(tenant_id: int | None, book: str) -> Account | None:
@@ -244,7 +244,7 @@ def _accounts_of(tenant_id: int | None) -> QuerySet[Account]:
     return Account.objects.filter(tenant_id=tenant_id)
 
 
-def _ledger_rows(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
+def rows_of_transfers(transfers: list[uuid.UUID], account: Account) -> dict[uuid.UUID, LedgerRow]:
     """Return an account's transfers with all their sides, including other accounts' sides.
 
     The fifty transfers of a page may have a thousand sides, so only the shown columns are read.

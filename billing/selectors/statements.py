@@ -4,12 +4,22 @@ All three have the same sum, that of the account's entries in the range. Read-on
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 
-from billing.selectors.accounts import ZERO, AccountMove, Earnings, account_of, gpu_hours
+from billing.models import Transfer
+from billing.selectors.accounts import (
+    ZERO,
+    AccountMove,
+    Earnings,
+    LedgerRow,
+    account_of,
+    gpu_hours,
+    rows_of_transfers,
+)
 from billing.selectors.late import LATE_SHARES
 from tenants.scopes import site_reading
 from tenants.sql import fetch_rows
@@ -40,7 +50,7 @@ class CounterpartyTotal(Earnings):
     """An account's income from and payments to a counterparty, in credits.
 
     `tenant_id` is None for the operator, which owns unallocated GPUs. `code`: why the credits
-    moved. `name`: the counterparty's slug, or its name on a page.
+    moved. `name`: the counterparty's slug, or its name on a page. `key` is its name in a query.
     """
 
     code: str
@@ -49,6 +59,25 @@ class CounterpartyTotal(Earnings):
     transfers: int
     earned: Decimal
     paid: Decimal
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counterparty:
+    """Credits moved by a code; by usage, those of some tenants, or of all except them.
+
+    The operator is the tenant None.
+    """
+
+    code: str
+    tenant_ids: frozenset[int | None] = frozenset()
+    is_except: bool = False
+
+    def includes(self, total: CounterpartyTotal) -> bool:
+        if total.code != self.code:
+            return False
+        is_tenant = total.tenant_id in self.tenant_ids
+        return self.code != Transfer.Code.USAGE or is_tenant != self.is_except
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +135,10 @@ _PERIODS = """
 # borrower's payment went to each lender, possibly to itself. The operator's payments for late
 # rounds are separate (`LATE`): income of a lender, or an uncharged part of a borrower. Other
 # transfers are not split.
-_COUNTERPARTIES = f"""
+_PARTS = f"""
     WITH {LATE_SHARES}, mine AS (
         SELECT transfer.id, transfer.code, transfer.tenant_id AS borrower, transfer.pool_id,
-               transfer.hour,
+               transfer.hour, min(entry.id) AS key,
                coalesce(sum(entry.amount) FILTER (WHERE entry.amount > 0), 0.000000) AS earned,
                coalesce(-sum(entry.amount) FILTER (WHERE entry.amount < 0), 0.000000) AS paid
         FROM billing_entry entry JOIN billing_transfer transfer ON transfer.id = entry.transfer_id
@@ -147,12 +176,29 @@ _COUNTERPARTIES = f"""
         UNION ALL
         SELECT id, code, NULL, earned, paid FROM mine WHERE code <> 'usage'
     )
+"""  # noqa: S608 - made of a constant of ours
+_COUNTERPARTIES = f"""
+    {_PARTS}
     SELECT parts.code, parts.tenant, coalesce(tenant.slug, ''), count(DISTINCT parts.id),
            sum(parts.earned), sum(parts.paid)
     FROM parts LEFT JOIN tenants_tenant tenant ON tenant.id = parts.tenant
     GROUP BY parts.code, parts.tenant, tenant.slug
     ORDER BY parts.code IN ('usage', 'late') DESC, sum(parts.earned) + sum(parts.paid) DESC,
              tenant.slug
+"""  # noqa: S608 - made of a constant of ours
+# The id 0 is the operator's, because no tenant has it.
+_OF_COUNTERPARTY = f"""
+    {_PARTS}
+    SELECT mine.id, mine.key, sum(parts.earned), sum(parts.paid)
+    FROM parts JOIN mine ON mine.id = parts.id
+    WHERE parts.code = %(code)s
+      AND (parts.code <> 'usage'
+           OR (coalesce(parts.tenant, 0) = ANY(%(tenants)s)) <> %(except)s)
+      AND (%(before)s::bigint IS NULL OR mine.key < %(before)s)
+    GROUP BY mine.id, mine.key
+    HAVING sum(parts.earned) + sum(parts.paid) > 0
+    ORDER BY mine.key DESC
+    LIMIT %(limit)s
 """  # noqa: S608 - made of a constant of ours
 
 _LINES = f"""
@@ -254,6 +300,47 @@ def statement_lines(
         for of, gpu_us, borne in ((row[1:9], row[9:12], row[12]) for row in rows)
     ]
     return (rows[0][0] if rows else ZERO), lines
+
+
+def counterparty_page(
+    tenant_id: int,
+    book: str,
+    counterparty: Counterparty,
+    *,
+    since: datetime,
+    until: datetime,
+    before: int | None = None,
+    limit: int = 50,
+) -> tuple[list[LedgerRow], int | None]:
+    """Return a page of an account's transfers with a counterparty in [since, until), newest first.
+
+    The key is where the next page starts; None on the last page. `earned` and `paid` are only the
+    counterparty's part of each transfer, so they add up to its total in the statement. Five
+    queries, as `billing.selectors.accounts.ledger_page`.
+    """
+    account = account_of(tenant_id, book)
+    if account is None:
+        return [], None
+    given: dict[str, Any] = {
+        "account": account.pk,
+        "tenant": tenant_id,
+        "since": since,
+        "until": until,
+        "code": counterparty.code,
+        "tenants": [0 if one is None else one for one in counterparty.tenant_ids],
+        "except": counterparty.is_except,
+        "before": before,
+        "limit": limit + 1,
+        **_hours(since, until),
+    }
+    with site_reading():
+        matches = fetch_rows(_OF_COUNTERPARTY, given)
+    shown = matches[:limit]
+    rows = rows_of_transfers([row[0] for row in shown], account)
+    parts = [
+        replace(rows[transfer], earned=earned, paid=paid) for transfer, _, earned, paid in shown
+    ]
+    return parts, shown[-1][1] if len(matches) > limit else None
 
 
 Given = Mapping[str, int | str | datetime | None]

@@ -13,6 +13,7 @@ from billing.requests import GiftRequest
 from billing.selectors.statements import StatementPeriod
 from portal.common.days import DAY, DEFAULT_DAYS, Days, days_before, read_days
 from portal.common.forms import Field, request_inputs
+from portal.ledger.text.statement import NamedCounterparty
 from tenants.models import Tenant
 
 PERIODS_MOST = 400
@@ -183,6 +184,16 @@ def _instant(
         return default
     value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return value + DAY if is_end and len(raw) == len("2026-11-20") else value
+
+
+def read_counterparty(
+    asked: QueryDict, parties: Mapping[str, NamedCounterparty]
+) -> tuple[str, str]:
+    """Return the key of the requested counterparty, or an empty one with the error."""
+    key = asked.get("counterparty", "")
+    if not key or key in parties:
+        return key, ""
+    return "", _("No counterparty “{name}”. Choose one from the list.").format(name=key[:40])
 
 
 def gift_inputs(

@@ -21,6 +21,7 @@ from evenshare_core.policies import registry
 from evenshare_core.policies.options import Option, OptionError, describe_options
 from evenshare_core.policies.policy import Policy
 from evenshare_core.policies.quota_promise import PoolLengths, QuotaPromise
+from evenshare_core.verification import following_texts
 from tenants.input.requests import Request, RequestField, request_fields
 
 # Fields of `ReasonWording` that are codes, not texts.
@@ -36,6 +37,7 @@ def core_texts() -> Iterator[str]:
     for name, table in vars(reason_texts).items():
         if name.isupper() and not name.startswith("_") and not isinstance(table, str):
             yield from _of_table(table)
+    yield from following_texts.TEXTS
     for _, policy in sorted(registry.POLICIES.items()):
         yield from _of_policy(policy)
     yield utilities.FORMS_HINT

@@ -1,5 +1,6 @@
 """Rounds of a pool, as the caller may see them."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import msgspec
 
 from scheduling.api import schemas
 from scheduling.api.base import SchedulingView
+from scheduling.selectors.pools.now import idle_gpus
 from scheduling.selectors.rounds.bundles import ChainPlace, read_place
 from scheduling.selectors.rounds.certificates import CertificateView, view_certificate
 from scheduling.selectors.rounds.following import Following
@@ -70,7 +72,10 @@ class RoundList(Listed, SchedulingView):
         before = self.before("rounds", facts.id)
         with site_scope():
             page = rounds_page(facts.id, before=before, limit=limit)
-        shown = [answer_of(RoundRow, row, pool=facts.name) for row in page.rows]
+        shown = [
+            answer_of(RoundRow, row, pool=facts.name, summary=_counts(row.summary))
+            for row in page.rows
+        ]
         return Page(shown, None if page.older is None else [page.older])
 
 
@@ -98,6 +103,11 @@ class RoundShow(Shown, SchedulingView):
         return _whole(view, seen, place, facts.name)
 
 
+def _counts(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a round's summary with the idle GPUs as pages show them, which is never below 0."""
+    return {**summary, "idle": idle_gpus(summary)}
+
+
 def _whole(
     view: RoundView, seen: CertificateView | None, place: ChainPlace | None, pool: str
 ) -> RoundWhole:
@@ -108,6 +118,7 @@ def _whole(
         RoundWhole,
         view.round,
         pool=pool,
+        summary=_counts(view.round.summary),
         shares=view.shares,
         certificate=seen,
         decision=view.decision,

@@ -104,9 +104,29 @@ LONG_SUSPENSION = gettext_noop("took longer to suspend than its lease ran")
 NOT_DRAINED = gettext_noop("not drained there: {error}")
 NOT_RESUMED = gettext_noop("not resumed there: {error}")
 
+# ---- why an executor fails; a text of a tool or a library is unchanged ----
+
+TOOL_SILENT = gettext_noop("{tool} did not answer within {seconds} s")
+NO_TOOL = gettext_noop("{tool} is not installed here: the portal needs Slurm's client tools")
+NO_PARTITION = gettext_noop("sinfo: the partition {partition} does not exist, or has no nodes")
+NO_SLURM_OPERATOR = gettext_noop("{error}: the portal's user is not a Slurm operator ({document})")
+MANY_LISTED = gettext_noop("squeue lists {count} jobs; at most {most} are watched")
+TOKEN_REJECTED = gettext_noop("{where} rejects the token or the user ({status})")
+NO_ANSWER = gettext_noop("{where} gives no answer of {version} ({trouble})")
+TOKEN_EXPIRED = gettext_noop("the token in {path} has expired: write a new token there")
+TOKEN_UNREADABLE = gettext_noop("the token of slurmrestd in {path} cannot be read ({error})")
+FOLDER_GONE = gettext_noop(
+    "the folder {folder} is gone, although jobs run: mount it again, or create {active} to give up"
+    " the jobs that ran there"
+)
+WRONG_OPTIONS = gettext_noop(
+    "executor_options of the pool {pool} are wrong: {error}; see {document}"
+)
+
 # ---- why a round cannot be decided again ----
 
 NOT_KEPT = gettext_noop("the bytes of round {number} are no longer kept")
+DAMAGED = gettext_noop("round {number} is damaged: {damages}")
 TOO_MANY_JOBS = gettext_noop("{count} jobs are more than the {most}")
 
 _OWN = [text for name, text in globals().items() if name.isupper() and isinstance(text, str)]

@@ -83,7 +83,7 @@ class TestOpenPage:
         assert page.evaluate("window.sameDocument") is True
         page.route("**/*", lambda route: route.abort("connectionrefused"))
         line = page.locator("#round-line")
-        says = re.compile(r"stale\s+since \d\d:\d\d")
+        says = re.compile(r"stale\s+since \d\d:\d\d, wall clock")
         eventually(lambda: says.search(line.inner_text()) is not None)
 
 

@@ -48,6 +48,7 @@ def test_print_rest_answers(stage: ApiStage, run: Ran) -> None:
         ("pool", "list"): "pools",
         ("pool", "show", pool): f"pools/{pool}",
         ("quota",): "quotas/use",
+        ("quota", "requests"): "quota-requests",
         ("queue", "--pool", pool): f"pools/{pool}/queue",
         ("price",): "prices",
         ("price", "forecast", "--pool", pool): f"price-forecasts/{pool}",

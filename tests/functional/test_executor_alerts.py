@@ -61,6 +61,10 @@ class TestExecutorAlert:
         assert "<b>7 calls</b> in a row failed" in health
         assert "&lt;no route&gt;" in health
         assert "accept_losses" not in health
+        ExecutorHealth.objects.update(error="squeue did not answer within 5 s")
+        for path in ("/operate/", f"/operate/pools/{pool.name}/health/"):
+            german = there.operator.get(path, headers={"Accept-Language": "de"}).content.decode()
+            assert "squeue antwortete nicht innerhalb von 5 s" in german
 
     @pytest.mark.parametrize(
         ("error", "said"),

@@ -283,7 +283,9 @@ class TestAccount:
 class TestToken:
     FORM = {"name": "ci", "days": "30", "scopes": ["read"]}
 
-    def test_needs_a_recent_sign_in_instead_of_a_password(self, provider: Provider) -> None:
+    def test_needs_a_recent_sign_in_instead_of_a_password(
+        self, provider: Provider, settings: LazySettings
+    ) -> None:
         client = Client()
         client.get(provider.answer(client, "17"))
         assert client.post("/account/tokens/", self.FORM).status_code == 200
@@ -292,10 +294,21 @@ class TestToken:
         session.save()
         answer = client.post("/account/tokens/", self.FORM)
         assert answer.status_code == 422
-        assert "log in with Example University again first" in answer.content.decode()
+        page = answer.content.decode()
+        assert "log in with Example University again first" in page
+        assert 'href="/login/openid/?next=/account/tokens/"' in page
+        assert 'name="old_password"' not in page
         path = provider.answer(client, "17", begin="/login/openid/?next=/account/tokens/")
         assert client.get(path).headers["Location"] == "/account/tokens/"
         assert client.post("/account/tokens/", self.FORM).status_code == 200
+        # A site that no longer has a provider names another way.
+        settings.OIDC_ISSUER = ""
+        session = client.session
+        session["openid_at"] = time.time() - 901
+        session.save()
+        answer = client.post("/account/tokens/", self.FORM)
+        assert answer.status_code == 422
+        assert "manage.py changepassword ines" in answer.content.decode()
 
 
 def claims_of(token: str) -> dict[str, Any]:

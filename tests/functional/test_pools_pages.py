@@ -13,7 +13,7 @@ from portal.charts.explore.spans import DAY
 from portal.charts.figures import gpu_hours, percent
 from portal.common.clocks import pool_now
 from scheduling.models import GpuType, Job, Lease, LeaseSlot, Node, Round
-from scheduling.selectors.pools.lines import pool_facts
+from scheduling.selectors.pools.lines import pool_facts, pool_so_far
 from scheduling.selectors.pools.now import pool_overview
 from scheduling.selectors.rounds.histories import claim_history
 from scheduling.selectors.visibility import read_visibility
@@ -400,3 +400,8 @@ class TestDrainedNodeWithRunningLease:
         assert '<td class="n">0</td> <td class="n lo">2</td>' in " ".join(last.split())
         one = place.owner.get(f"/pools/{place.cluster.pool.name}/rounds/2/").content.decode()
         assert "No GPU is idle." in one
+        name = place.cluster.pool.name
+        (newest, _) = place.owner.get(f"/api/v1/rounds?pool={name}").json()["results"]
+        shown = place.owner.get(f"/api/v1/rounds/{name}/2").json()
+        assert newest["summary"] == shown["summary"] == {**summary, "idle": 0}
+        assert pool_so_far(place.cluster.pool.pk).idle == 0

@@ -16,7 +16,9 @@ from django.test import Client
 
 from scheduling.models import Lease, Message, Subscription
 from scheduling.outbox.texts import text_of
+from scheduling.selectors.sharing.views import sharing_views
 from tenants.models import AuditRecord, Membership, Quota, QuotaChangeRequest, User
+from tenants.scopes import site_scope
 from tests.functional.page_text import words
 from tests.functional.visitors import Town, town, visitor
 
@@ -123,6 +125,11 @@ class TestQuotaRequest:
         place.play(1)
         assert (held("north"), held("south")) == (int(said[1]), 8 - int(said[1]))
         assert "Quota now: 6 GPUs (counted as 5, because" in shown(boss, PAGE)
+        lending = shown(boss, "/t/north/sharing/?pool=pool-1")
+        assert "6 (counted as 5, because all quotas exceed the pool's GPUs)" in lending
+        with site_scope():
+            (view,) = sharing_views(place.cluster.pool.pk, place.tenant.pk, place.cluster.at)
+        assert view.idle == 0
         assert audited() == [
             ("quota.asked", "nia"), ("quota.saved", "eve"), ("quota.approved", "eve"),
         ]  # fmt: skip

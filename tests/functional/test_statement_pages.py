@@ -58,6 +58,40 @@ class TestStatement:
         entries = [there.get("owner", unescape(link)).context["sums"]["net"] for link in links]
         assert entries == totals != []
 
+    def test_counterparties_link_to_transfers_that_add_up(
+        self, there: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("portal.ledger.views.ledger.PAGE", 2)
+        for who, slug, visibility in (
+            ("owner", "alpha", "full"),
+            ("neighbour", "beta", "pseudonyms"),
+            ("neighbour", "beta", "own"),
+        ):
+            there.see(visibility)
+            page = there.get(who, f"/t/{slug}/ledger/statement/?{ALL}")
+            table = page.content.decode().split('id="t-counterparties"')[1]
+            links = re.findall(r'<a\s+href="([^"]+)"', table.split("</tbody>")[0])
+            rows = page.context["counterparties"]
+            assert [self.listed(there, who, unescape(link)) for link in links] == [
+                (row.name, row.net) for row in rows
+            ]
+
+    def listed(self, there: Stage, who: str, path: str) -> tuple[str, Decimal]:
+        """Return the counterparty of a list of transfers, and their net over all its pages."""
+        name, net = "", Decimal(0)
+        base = path.split("?", maxsplit=1)[0]
+        while path:
+            answer = there.get(who, path)
+            name, net = answer.context["party_name"], net + answer.context["sums"]["net"]
+            older = re.search(r'href="([^"]+)"\s+rel="next"', answer.content.decode())
+            path = base + unescape(older[1]) if older else ""
+        return name, net
+
+    def test_unknown_counterparty_returns_422_with_message(self, there: Stage) -> None:
+        answer = there.get("owner", "/t/alpha/ledger/?counterparty=tenant-99")
+        assert answer.status_code == 422
+        assert "No counterparty “tenant-99”. Choose one from the list." in answer.content.decode()
+
     def test_states_with_the_contribution_what_is_not_settled(self, there: Stage) -> None:
         """The two pages differ by it."""
         at = there.lab.at.date()

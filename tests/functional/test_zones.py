@@ -16,7 +16,7 @@ from portal.charts.zones import COOKIE, local_text
 from portal.site.fragments import etag_of_fragment
 from scheduling.engine.clock import wall_now
 from scheduling.models import Job, Lease, LeaseEvent, PoolClock
-from tenants.models import IdleOffer
+from tenants.models import IdleOffer, QuotaChangeRequest
 from tests.functional.access_table import TABLE
 from tests.functional.addresses import fill, is_api, said, template_of
 from tests.functional.matrix_stage import Stage
@@ -106,6 +106,7 @@ class TestSentences:
         lab = there.lab
         at = lab.at + timedelta(hours=1)
         IdleOffer.objects.update(revoked_at=at)
+        QuotaChangeRequest.objects.update(until=at)
         held = lab.submit("canary-lab", 1, 60, not_before=at, eligible_at=at)
         Job.objects.filter(pk=held.pk).update(reason_code="not_before")
         lease = Lease.objects.filter(job__uid=there.words["job"])[0]
@@ -117,6 +118,7 @@ class TestSentences:
         client = in_kolkata(there.client("owner", api=False))
         for url in (
             f"/t/canary-lab/sharing/?pool={lab.pool.name}",
+            f"/t/canary-lab/quota/?pool={lab.pool.name}",
             f"/jobs/{held.uid}/",
             f"/jobs/{there.words['job']}/",
         ):

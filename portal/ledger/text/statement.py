@@ -1,8 +1,8 @@
 """A tenant's statement: income and payments between two days, by period and counterparty."""
 
 from calendar import monthrange
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from billing.models import Transfer
 from billing.selectors.contribution import OTHERS
 from billing.selectors.statements import (
     LATE,
+    Counterparty,
     CounterpartyTotal,
     PeriodTotal,
     StatementLine,
@@ -28,6 +29,7 @@ ITSELF = gettext_noop("itself, on its own idle quota")
 OPERATOR = gettext_noop("operator, for unallocated quota")
 OPERATOR_LATE = gettext_noop("operator, for time without rounds")
 OPERATOR_START = gettext_noop("operator, for a late start")
+HIDDEN = "others"
 
 
 class VisibleNames:
@@ -51,33 +53,76 @@ class VisibleNames:
         names = {one.name if one else None for pool, one in seen if one or pool.hides}
         return names.pop() if len(names) == 1 else None
 
+    def by_key(self) -> dict[str, tuple[int, str]]:
+        """Return the visible other tenants and their names, by their keys in a query.
+
+        A key has the tenant's number in a pool: its slug and its id may be hidden.
+        """
+        keys: dict[int, tuple[str, str]] = {}
+        for place, visibility in enumerate(self._visibilities):
+            for one in visibility.known.values():
+                name = None if one.id == self._tenant_id else self.of(one.id)
+                if name is not None:
+                    key = f"tenant-{one.number}-{place}" if place else f"tenant-{one.number}"
+                    keys.setdefault(one.id, (key, name))
+        return {key: (tenant, name) for tenant, (key, name) in keys.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCounterparty:
+    """A counterparty with the name that the viewer sees."""
+
+    name: str
+    counterparty: Counterparty
+
+
+def named_counterparties(names: VisibleNames, own_id: int) -> dict[str, NamedCounterparty]:
+    """Return the possible counterparties of a tenant by their keys in a query.
+
+    The hidden tenants are one counterparty.
+    """
+    tenants = names.by_key()
+    usage = Transfer.Code.USAGE.value
+    shown: list[tuple[str, str, frozenset[int | None]]] = [
+        (key, name, frozenset({tenant})) for key, (tenant, name) in tenants.items()
+    ]
+    shown += [
+        ("itself", _(ITSELF), frozenset({own_id})),
+        ("operator", _(OPERATOR), frozenset({None})),
+    ]
+    visible = frozenset({own_id, None, *(tenant for tenant, _name in tenants.values())})
+    others = {
+        code.value: NamedCounterparty(str(code.label), Counterparty(code.value))
+        for code in Transfer.Code
+        if code is not Transfer.Code.USAGE
+    }
+    return {
+        **{key: NamedCounterparty(name, Counterparty(usage, ids)) for key, name, ids in shown},
+        LATE: NamedCounterparty(_(OPERATOR_LATE), Counterparty(LATE)),
+        **others,
+        HIDDEN: NamedCounterparty(_(OTHERS), Counterparty(usage, visible, is_except=True)),
+    }
+
 
 def counterparty_rows(
-    totals: Iterable[CounterpartyTotal], names: VisibleNames
+    totals: Iterable[CounterpartyTotal], parties: Mapping[str, NamedCounterparty]
 ) -> list[CounterpartyTotal]:
-    """Name the counterparties; hidden ones are one row, the last."""
-    rows, hidden = [], []
+    """Name the counterparties, each with its key; hidden ones are one row, the last."""
+    rows: dict[str, CounterpartyTotal] = {}
     for total in totals:
-        if total.code == LATE:
-            name: str | None = _(OPERATOR_LATE)
-        elif total.code != Transfer.Code.USAGE:
-            name = str(Transfer.Code(total.code).label)
-        else:
-            name = names.of(total.tenant_id)
-        if name is None:
-            hidden.append(total)
-        else:
-            rows.append(replace(total, name=name))
-    if hidden:
-        others = replace(
-            hidden[0],
-            name=_(OTHERS),
-            transfers=sum(row.transfers for row in hidden),
-            earned=sum((row.earned for row in hidden), Decimal(0)),
-            paid=sum((row.paid for row in hidden), Decimal(0)),
+        key, party = next(
+            (key, party) for key, party in parties.items() if party.counterparty.includes(total)
         )
-        rows.append(others)
-    return rows
+        before = rows.get(key)
+        rows[key] = replace(
+            total,
+            name=party.name,
+            transfers=total.transfers + (before.transfers if before else 0),
+            earned=total.earned + (before.earned if before else Decimal(0)),
+            paid=total.paid + (before.paid if before else Decimal(0)),
+            key=key,
+        )
+    return sorted(rows.values(), key=lambda row: row.key == HIDDEN)
 
 
 def period_rows(

@@ -22,6 +22,7 @@ from billing.selectors.credit import credit_states, ids_of, receivers, transfer_
 from billing.selectors.hours import account_hours
 from billing.selectors.income import lines_of_transfer
 from billing.selectors.late_starts import is_late_start, late_start_row
+from billing.selectors.statements import counterparty_page
 from billing.selectors.usage import find_transfer
 from billing.services.transfers import ask_transfer
 from portal.charts.bars import hash_groups
@@ -39,7 +40,13 @@ from portal.common.clocks import Clocks, clocks, clocks_by_pool, pool_now
 from portal.common.forms import typed_request
 from portal.common.lists import key_asked
 from portal.common.verify import statement_panel
-from portal.ledger.forms import gift_inputs, read_statement, shortcuts
+from portal.ledger.forms import (
+    StatementRequest,
+    gift_inputs,
+    read_counterparty,
+    read_statement,
+    shortcuts,
+)
 from portal.ledger.text.credit import credit_context
 from portal.ledger.text.ledger import (
     ZERO,
@@ -50,7 +57,16 @@ from portal.ledger.text.ledger import (
     lines_behind,
     visible_entries,
 )
-from portal.ledger.views.place import asked_pool, asks_period, may_open, no_place, place
+from portal.ledger.text.statement import NamedCounterparty, named_counterparties
+from portal.ledger.views.place import (
+    asked_pool,
+    asks_period,
+    may_open,
+    no_place,
+    own_pools,
+    place,
+    visible_names,
+)
 from portal.site.request_id import request_id_of
 from scheduling.selectors.pools.lines import (
     PoolFacts,
@@ -115,16 +131,17 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         return render(request, "ledger/ledger.html", no_place(request, tenant))
     now, before = pool_now(facts).pool_at, key_asked(request)
     asked = read_statement(request.GET, now)
-    # Without a period in the query, all entries.
-    period = (asked.since, asked.until) if asks_period(request) else None
     with tenant_scope(tenant.pk):
         summary = account_summary(tenant.pk, facts.book, since=now - PERIOD)
-        moves, older = ledger_page(tenant.pk, facts.book, before=before, limit=PAGE, period=period)
+        moves, older, filters = _entries(request, tenant, facts, asked)
         hours = account_hours(tenant.pk, facts.book, since=now - WEEK)
         visibilities = _visibilities(request, moves)
     rows = ledger_rows(moves, visibilities, tenant.pk, _row_clocks(facts, moves))
+    shared = place(request, tenant, facts, asked, here="ledger", balance=summary.balance)
     context = {
-        **place(request, tenant, facts, asked, here="ledger", balance=summary.balance),
+        **shared,
+        **filters,
+        "page_query": "&".join([shared["book_query"], *filters["kept"]]),
         "balance_note": balance_note(summary),
         "stats": account_stats(summary),
         "chart": account_chart(hours, key="chart-account", file=f"account-{tenant.slug}")
@@ -136,11 +153,49 @@ def ledger(request: HttpRequest, slug: str) -> HttpResponseBase:
         "sums": {key: sum((getattr(r, key) or ZERO for r in moves), ZERO) for key in SUMMED},
         "older": older,
         "paged": before is not None,
-        "is_all": period is None,
         "shortcuts": shortcuts(now, asked),
-        "live": before is None and period is None,
+        "live": before is None and filters["is_all"],
     }
-    return render(request, "ledger/ledger.html", context, status=422 if asked.errors else 200)
+    status = 422 if asked.errors or filters["party_error"] else 200
+    return render(request, "ledger/ledger.html", context, status=status)
+
+
+def _entries(
+    request: HttpRequest, tenant: Tenant, facts: PoolFacts, asked: StatementRequest
+) -> tuple[list[LedgerRow], int | None, dict[str, Any]]:
+    """Return a page of the requested transfers, the next page's key, and the filter's context.
+
+    Without a period in the query, all transfers; but for a counterparty, those of the last days.
+    """
+    before = key_asked(request)
+    is_all = not asks_period(request) and not request.GET.get("counterparty")
+    parties = {} if is_all else _counterparties(request, tenant.pk, facts.book)
+    key, error = read_counterparty(request.GET, parties)
+    since, until = asked.since, asked.until
+    if key:
+        moves, older = counterparty_page(
+            tenant.pk, facts.book, parties[key].counterparty,
+            since=since, until=until, before=before, limit=PAGE,
+        )  # fmt: skip # rows of what belongs together
+    else:
+        period = None if is_all else (since, until)
+        moves, older = ledger_page(tenant.pk, facts.book, before=before, limit=PAGE, period=period)
+    filters = {
+        "is_all": is_all,
+        "kept": [*([] if is_all else [asked.query]), *([f"counterparty={key}"] if key else [])],
+        "parties": [(one, party.name) for one, party in parties.items()],
+        "party": key,
+        "party_name": parties[key].name if key else "",
+        "party_error": error,
+    }
+    return moves, older, filters
+
+
+def _counterparties(
+    request: HttpRequest, tenant_id: int, book: str
+) -> dict[str, NamedCounterparty]:
+    names = visible_names(request, tenant_id, own_pools(tenant_id, book))
+    return named_counterparties(names, tenant_id)
 
 
 SUMMED = ("lent_gpu_h", "borrowed_gpu_h", "net")

@@ -1,5 +1,6 @@
 """The shared part of a tenant's ledger views: pool, balance, links between them."""
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +14,12 @@ from portal.charts.page import LinkChoice
 from portal.common.access import access, book_pool, tenant_pool
 from portal.ledger.forms import Asked, days_query
 from portal.ledger.text.ledger import balance_note
-from scheduling.selectors.pools.lines import PoolFacts
+from portal.ledger.text.statement import VisibleNames
+from scheduling.selectors.pools.lines import PoolFacts, pools_of_book
+from scheduling.selectors.visibility import read_visibility
 from tenants.models import Tenant
 from tenants.permissions import Action, may_in_tenant
+from tenants.selectors.quotas import pools_of
 
 VIEWS = {
     "ledger": gettext_noop("Entries"),
@@ -45,6 +49,18 @@ def balance_of(tenant: Tenant, book: str) -> Decimal:
     """Return the balance of settled hours, with one query. Call it in the tenant's scope."""
     account = account_of(tenant.pk, book)
     return account.balance if account else ZERO
+
+
+def visible_names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
+    """Return the names of the pools' tenants that the viewer may see."""
+    who = access(request)
+    return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
+
+
+def own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
+    """Return the pools of a book in which a tenant has or had quota."""
+    own = pools_of(tenant_id)
+    return [pool for pool in pools_of_book(book) if pool.id in own]
 
 
 def no_place(request: HttpRequest, tenant: Tenant) -> dict[str, Any]:

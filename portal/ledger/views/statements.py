@@ -1,7 +1,5 @@
 """A tenant's statement: its account between two days, as a page and as a file."""
 
-from collections.abc import Iterable
-
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -15,20 +13,23 @@ from portal.common.files import csv_file, lines_asked, no_file
 from portal.common.verify import statement_panel
 from portal.ledger.forms import period_choices, read_statement, shortcuts
 from portal.ledger.text.statement import (
-    VisibleNames,
     counterparty_rows,
     file_columns,
     headline,
+    named_counterparties,
     period_rows,
     transfer_lines,
 )
-from portal.ledger.views.place import asked_pool, no_place, place
+from portal.ledger.views.place import (
+    asked_pool,
+    no_place,
+    own_pools,
+    place,
+    visible_names,
+)
 from scheduling.selectors.jobs.idle import held_idle
-from scheduling.selectors.pools.lines import PoolFacts, pools_of_book
-from scheduling.selectors.visibility import read_visibility
 from tenants.permissions import Action
 from tenants.scopes import tenant_scope
-from tenants.selectors.quotas import pools_of
 
 
 @signed_in
@@ -45,16 +46,18 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         shown = account_statement(
             tenant.pk, facts.book, since=asked.since, until=asked.until, period=asked.period
         )
-        pools = _own_pools(tenant.pk, facts.book)
-        names = _names(request, tenant.pk, pools)
+        pools = own_pools(tenant.pk, facts.book)
+        names = visible_names(request, tenant.pk, pools)
         idle = held_idle(facts.book, tenant.pk, asked.first, asked.last)
         panels = [
             statement_panel(pool, tenant, asked.since, asked.until, access(request))
             for pool in pools
         ]
         summary = account_summary(tenant.pk, facts.book, since=now)
+    shared = place(request, tenant, facts, asked, here="statement", balance=summary.balance)
     context = {
-        **place(request, tenant, facts, asked, here="statement", balance=summary.balance),
+        **shared,
+        "entries_query": f"{shared['book_query']}&{asked.query}",
         "panels": panels,
         "open": summary if asked.since <= now < asked.until else None,
         "by": period_choices(),
@@ -66,7 +69,9 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "periods": period_rows(
             shown.periods, shown.opening, asked.period, (asked.first, asked.last)
         ),
-        "counterparties": counterparty_rows(shown.counterparties, names),
+        "counterparties": counterparty_rows(
+            shown.counterparties, named_counterparties(names, tenant.pk)
+        ),
     }
     status = 422 if asked.errors else 200
     return render(request, "ledger/statement.html", context, status=status)
@@ -87,19 +92,7 @@ def statement_file(request: HttpRequest, slug: str) -> HttpResponseBase:
         opening, lines = statement_lines(
             tenant.pk, facts.book, since=asked.since, until=asked.until, limit=lines_asked()
         )
-        names = _names(request, tenant.pk, _own_pools(tenant.pk, facts.book))
+        names = visible_names(request, tenant.pk, own_pools(tenant.pk, facts.book))
     name = f"ledger-{tenant.slug}-{asked.first}-{asked.last}.csv"
     columns = file_columns(names, tenant.pk)
     return csv_file(name, columns, transfer_lines(lines, opening), hint=_("choose fewer days"))
-
-
-def _names(request: HttpRequest, tenant_id: int, pools: Iterable[PoolFacts]) -> VisibleNames:
-    """Return the names of the pools' tenants that the viewer may see."""
-    who = access(request)
-    return VisibleNames(tenant_id, [read_visibility(pool.id, who) for pool in pools])
-
-
-def _own_pools(tenant_id: int, book: str) -> list[PoolFacts]:
-    """Return the pools of a book in which a tenant has or had quota."""
-    own = pools_of(tenant_id)
-    return [pool for pool in pools_of_book(book) if pool.id in own]

@@ -8,6 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from portal.charts.figures import plural, utc
+from portal.charts.notes import PoolClocks
+from portal.charts.sentences import local_sentence
 from portal.charts.tenants import TenantBadge
 from portal.common.simulated import (
     EARNED,
@@ -59,7 +61,9 @@ class HistoryView:
     assumptions: tuple[str, ...]
 
 
-def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryView:
+def view_history(
+    row: Simulation, badges: Mapping[int, TenantBadge], times: PoolClocks
+) -> HistoryView:
     """Return the view of a finished replay; badges are of all tenants, by id."""
     result: Mapping[str, Any] = row.result or {}
     runs = result["policies"]
@@ -74,7 +78,7 @@ def view_history(row: Simulation, badges: Mapping[int, TenantBadge]) -> HistoryV
         deck=_("{jobs} submitted within {days} before {at}, pool time, with seed {seed}.").format(
             jobs=plural(result["jobs"], "job"),
             days=plural(row.hours // 24, "day"),
-            at=utc(row.at),
+            at=local_sentence(utc(row.at), times),
             seed=result["seed"],
         ),
         names=names,

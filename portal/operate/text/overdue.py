@@ -8,7 +8,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from portal.charts.figures import duration, thousands
+from portal.charts.figures import duration, thousands, utc
+from portal.charts.notes import PoolClocks
+from portal.charts.sentences import local_sentence
 from portal.charts.zones import clock_text, full_text
 from portal.operate.text.alerts import Alert
 from scheduling.models import ExecutorHealth
@@ -17,6 +19,7 @@ from scheduling.selectors.operate.overdue import (
     OverduePool,
     StopAnswer,
 )
+from scheduling.selectors.stored_texts import STORED
 
 ENGINE_TEXTS = {
     StopAnswer.RUNS: gettext_noop("lists a running process"),
@@ -47,7 +50,7 @@ def overdue_row(row: OverdueLease, now: datetime) -> OverdueRow:
     if row.since is not None:
         text = _("{answer} since {at}").format(answer=text, at=full_text(row.since))
     if row.error:
-        text += f": {row.error}"
+        text += f": {STORED.shown(row.error)}"
     return OverdueRow(row, duration((now - row.due).total_seconds()), text)
 
 
@@ -60,7 +63,7 @@ def read_key(key: str) -> tuple[UUID, int] | None:
         return None
 
 
-def overdue_alert(row: OverduePool) -> Alert:
+def overdue_alert(row: OverduePool, times: PoolClocks) -> Alert:
     """Return the alert of leases that hold GPUs although they should have ended."""
     then = (
         _("The next round ends them.")
@@ -75,7 +78,9 @@ def overdue_alert(row: OverduePool) -> Alert:
             "{count} lease of {pool} overdue since {at}, pool time.",
             "{count} leases of {pool} overdue since {at}, pool time.",
             row.count,
-        ).format(count=thousands(row.count), pool=row.pool, at=f"{row.oldest:%Y-%m-%d %H:%M} UTC"),
+        ).format(
+            count=thousands(row.count), pool=row.pool, at=local_sentence(utc(row.oldest), times)
+        ),
         then,
         reverse("operate-health", args=[row.pool]) + "#overdue",
     )

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from portal.charts.figures import credits_text, plural, thousands
 from portal.charts.zones import clock_text
+from portal.common.clocks import clocks_by_pool
 from portal.common.credit_text import budget_text
 from portal.operate.text.alerts import Alert
 from portal.operate.text.machine import machine_alerts
@@ -41,11 +42,12 @@ def queue(
     `with_jobs`: the reader may see all tenants' jobs, so quarantined jobs are named.
     """
     quarantined = operate.quarantined_jobs() if with_jobs else []
+    times = clocks_by_pool(pools)
     alerts = [
         *round_alerts(pools),
         *machine_alerts(),
         *_executors(pools, now),
-        *(overdue_alert(row) for row in overdue_pools(pools, now)),
+        *(overdue_alert(row, times[row.pool]) for row in overdue_pools(pools, now)),
         *(orphans_alert(row) for row in orphan_processes()),
         *(_quarantined(row) for row in quarantined),
         *(_unreadable(*kind, with_jobs=with_jobs) for kind in unreadable_rows().items()),
@@ -130,7 +132,7 @@ def _down(row: ExecutorHealth) -> Alert:
             count=thousands(row.failures),
             at=clock_text(since) if since else "",
         ),
-        f"{row.error.rstrip('.')}. {advice}",
+        f"{STORED.shown(row.error).rstrip('.')}. {advice}",
         reverse("operate-health", args=[pool]),
     )
 
@@ -142,7 +144,7 @@ def _stuck(row: operate.StuckIntents) -> Alert:
         row.attempts,
     ).format(count=thousands(row.attempts))
     if row.error:
-        last = _("The last error: {error}").format(error=row.error)
+        last = _("The last error: {error}").format(error=STORED.shown(row.error))
         text = f"{text} {last}"
     return Alert(
         f"stuck-{row.pool}",

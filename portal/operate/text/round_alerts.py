@@ -23,6 +23,7 @@ from scheduling.selectors.rounds.sealing import (
     sealings,
 )
 from scheduling.selectors.rounds.worker import round_activity
+from scheduling.selectors.stored_texts import STORED
 
 # Beat wakes the worker every second; on a busy machine it may take longer.
 WORKER_SILENT_S = 30
@@ -50,7 +51,7 @@ def _failing(row: RoundFailure) -> Alert:
             "{count} rounds of {pool} failed since {at}, wall clock.",
             row.count,
         ).format(count=thousands(row.count), pool=pool, at=clock_text(row.first_at)),
-        f"{row.error} {effect}",
+        f"{STORED.shown(row.error)} {effect}",
         reverse("operate-health", args=[pool]),
     )
 

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from portal.charts.figures import plural
-from portal.common.clocks import pool_now
+from portal.common.clocks import clocks, pool_now
 from portal.common.forms import request_inputs, text, typed_request, whole
 from portal.common.lists import key_asked
 from portal.common.tenant_badges import tenant_badge
@@ -141,6 +141,7 @@ def _show(request: HttpRequest, asked: QuotaChangeRequest, errors: dict[str, str
     context = {
         "pool": facts,
         "row": row,
+        "times": clocks(facts),
         "preview": estimate,
         "gpus": gpus,
         "basis": basis,

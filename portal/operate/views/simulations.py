@@ -140,7 +140,7 @@ def simulation(request: HttpRequest, name: str, number: int) -> HttpResponse:
     if row.kind == Simulation.Kind.HISTORY:
         context |= {
             "days": row.hours // 24,
-            "result": view_history(row, badges) if is_done else None,
+            "result": view_history(row, badges, clocks(facts)) if is_done else None,
         }
         return page(request, "history.html", context, key=KEY)
     slugs = {one.pk: one.slug for one in tenants}

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from portal.charts.figures import plural
 from portal.common.access import access, signed_in, tenant_or_404, tenant_pool
-from portal.common.clocks import pool_now
+from portal.common.clocks import clocks, pool_now
 from portal.common.forms import day_typed, text, typed_request
 from portal.common.impact import ImpactLine
 from portal.common.lists import key_asked
@@ -157,6 +157,7 @@ def _context(
         "quotas": [(name, gpus, counted.get(name, 0)) for name, gpus in quotas.items()],
         "open_types": [row.gpu_type for row in rows if row.is_open],
         "rows": rows,
+        "times": clocks(facts),
         "open": waiting,
         "older": older,
         "fields": with_pool_time(

@@ -40,7 +40,7 @@ from portal.rounds.text.stored_lines import (
 )
 from portal.rounds.text.tenant_names import name_of, violators
 from scheduling.selectors.rounds.certificates import CertificateItemView, CertificateView
-from scheduling.selectors.rounds.following import Following
+from scheduling.selectors.rounds.following import WHY, Following
 from scheduling.selectors.rounds.one_round import RoundView
 from scheduling.selectors.rounds.promises import DecisionCounts
 from scheduling.selectors.stored_texts import STORED
@@ -174,9 +174,9 @@ def _follows(following: Following) -> Promise:
     if not following.before:
         name = _("First round")
     if following.follows is None:
-        return Promise(name, "unmeasured", " ".join(following.why))
+        return Promise(name, "unmeasured", " ".join(map(WHY.shown, following.why)))
     if not following.follows:
-        return Promise(name, "violated", " ".join(following.why[:3]))
+        return Promise(name, "violated", " ".join(map(WHY.shown, following.why[:3])))
     if not following.before:
         return Promise(name, "holds", _("It is the pool's first round."))
     text = _("It starts with the GPU-time sums, memory, prices and leases of round {number}.")

@@ -61,6 +61,7 @@ from scheduling.engine.executors.shim.files import (
 from scheduling.engine.executors.shim_ends import PoolInstants, report_of
 from scheduling.engine.executors.spans import EngineWord
 from scheduling.models import Job, Lease, Pool, PoolClock
+from scheduling.selectors import stored_texts as texts
 from tenants.scopes import engine_scope, site_scope
 
 # If a shim has not claimed its folder within this time, the folder is claimed without it.
@@ -233,8 +234,7 @@ class ShimExecutor(ABC):
             runs = Lease.objects.filter(pool__executor__in=names, state__in=held).exists()
         if runs:
             raise ExecutorError(
-                f"the folder {self._root} is gone, although jobs run: mount it again, or create"
-                f" {self._root / 'active'} to give up the jobs that ran there"
+                texts.FOLDER_GONE.format(folder=self._root, active=self._root / "active")
             )
 
     def _claim(self, token: str) -> dict[str, Any] | None:

@@ -178,7 +178,8 @@ _SO_FAR = """
 SELECT (SELECT count(*) FROM scheduling_lease WHERE pool_id = %(pool)s),
        (SELECT coalesce(sum(terms), 0) FROM scheduling_job WHERE pool_id = %(pool)s),
        (SELECT count(*) FROM scheduling_job WHERE pool_id = %(pool)s AND ended_at IS NOT NULL),
-       coalesce((r.summary->>'used')::int, 0), coalesce((r.summary->>'idle')::int, 0),
+       coalesce((r.summary->>'used')::int, 0),
+       greatest(coalesce((r.summary->>'idle')::int, 0), 0),
        coalesce((r.summary->>'waiting')::int, 0),
        (SELECT count(DISTINCT tenant_id) FROM tenants_quota WHERE pool_id = %(pool)s),
        least.alloc_gpu_us / 1e6, least.fair_gpu_us / 1e6

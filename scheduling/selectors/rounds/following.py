@@ -8,6 +8,7 @@ from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
 from evenshare_core.verification.following import beginning_breaks, breaks
 from evenshare_core.verification.following_ids import StoredRound
+from evenshare_core.verification.following_texts import TEXTS
 from scheduling.models import Round
 from scheduling.selectors.rounds.stored import (
     DamagedRoundError,
@@ -16,10 +17,15 @@ from scheduling.selectors.rounds.stored import (
     row_damages,
     with_seals,
 )
+from scheduling.selectors.stored_texts import STORED
 from scheduling.selectors.visibility import Visibility
 from tenants.answers import Answer
+from tenants.language import StoredTexts, gettext_noop
 
-UNFOLLOWED = "It does not; operators can see the cause."
+UNFOLLOWED = gettext_noop("It does not; operators can see the cause.")
+NO_ROUND = gettext_noop("Round {number} is missing.")
+# The texts of `Following.why`, which pages translate.
+WHY = StoredTexts([*STORED.templates, *TEXTS, UNFOLLOWED, NO_ROUND])
 
 
 class Following(Answer, frozen=True, rename={"before": "round"}):
@@ -79,7 +85,7 @@ class Follower:
             rounds = with_seals(Round.objects.filter(pool_id=round_.pool_id))
             previous = rounds.filter(number=before).first()
         if previous is None:
-            return Following(before, False, (f"Round {before} is missing.",))
+            return Following(before, False, (NO_ROUND.format(number=before),))
         try:
             _guard_row(previous)
             there = StoredRound(*round_values(previous), previous.superseded)

@@ -19,7 +19,7 @@ from evenshare_core.domain.values import Value, decode, sha256_hex
 from scheduling.models import Round, RoundArchive, RoundBlob
 from scheduling.selectors.rounds import files as round_files
 from scheduling.selectors.rounds.files import ArchiveError, archive_of, is_dropped, read_part
-from scheduling.selectors.stored_texts import NOT_KEPT
+from scheduling.selectors.stored_texts import DAMAGED, NOT_KEPT
 from tenants.answers import Answer, one_of
 from tenants.sql import fetch_rows
 
@@ -61,7 +61,7 @@ class DamagedRoundError(ReplayError):
 
     def __init__(self, number: int, damages: Iterable[Damage]) -> None:
         self.damages = tuple(damages)
-        super().__init__(f"round {number} is damaged: {'; '.join(map(str, self.damages))}")
+        super().__init__(DAMAGED.format(number=number, damages="; ".join(map(str, self.damages))))
 
 
 def with_seals(rounds: QuerySet[Round]) -> QuerySet[Round]:

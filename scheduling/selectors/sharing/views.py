@@ -22,6 +22,7 @@ from evenshare_core.units import SECOND_US
 from scheduling.models import Lease
 from scheduling.selectors.pools.lines import PoolFacts
 from scheduling.selectors.sharing.quota_promises import pool_promise
+from scheduling.selectors.sharing.quotas import counted_quotas
 from scheduling.selectors.sharing.settings import SharingRule, posted_prices, sharing_rules
 from tenants.answers import Answer, Hidden, answer_of, answered_as
 from tenants.language import marked, number
@@ -64,6 +65,7 @@ class SharingRow(Answer, frozen=True):
     offered: int
     price: Decimal
     floor: Hidden[Decimal | None]  # the lowest floor of the open offers
+    counted: Hidden[int]  # less than `gpus` if all quotas exceed the pool's GPUs
 
     def lends_less_than(self, other: SharingRow) -> bool:
         """Return whether fewer GPUs of the quota may be lent than under `other`."""
@@ -77,7 +79,8 @@ class SharingRow(Answer, frozen=True):
 
 
 def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow]:
-    """Return a tenant's quotas in force in a pool, slowest type first. Four queries."""
+    """Return a tenant's quotas in force in a pool, slowest type first. Six queries."""
+    counted = counted_quotas(pool_id, tenant_id, at)
     quotas = (
         quotas_in_force(pool_id, at)
         .filter(tenant_id=tenant_id)
@@ -96,7 +99,8 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
             tenant_id, name, quota.gpus, Mode(quota.mode), quota.borrow_limit, quota.lend_limit
         )
         floors = [offer.floor_micro for offer in rule.offers]
-        effective, idle = rule.narrow(bounds), max(0, quota.gpus - used.get(name, 0))
+        own = counted.get(name, 0)
+        effective, idle = rule.narrow(bounds), max(0, own - used.get(name, 0))
         views.append(
             SharingRow(
                 gpu_type=name,
@@ -110,6 +114,7 @@ def sharing_views(pool_id: int, tenant_id: int, at: datetime) -> list[SharingRow
                 offered=rule.offered,
                 price=to_credits(posted.get(name, 0)),
                 floor=to_credits(min(floors)) if floors else None,
+                counted=own,
             )
         )
     return views

@@ -90,6 +90,7 @@ class TestWords:
             (["pri"], ["price"]),
             (["price", ""], ["forecast", "history", "show"]),
             (["price", "--pool", "x", "h"], ["history"]),
+            (["quota", "w"], ["withdraw"]),
             (["job", "submit", "--wait", "--dr"], ["--dry-run"]),
             (["round", "verify", "7", "--la"], ["--last"]),
             (["job", "show", "12345678", "--exp"], ["--explain"]),

@@ -10,6 +10,10 @@ from django.template import Context, Template
 
 from portal.charts.notes import Instant
 from portal.charts.zones import local_text, viewed_in, zone_named
+from portal.common.clocks import Clocks
+from portal.operate.text.overdue import overdue_alert
+from scheduling.engine.clock import PoolNow
+from scheduling.selectors.operate.overdue import OverduePool
 
 NOW = datetime(2026, 11, 29, 23, 0, tzinfo=UTC)
 TOKYO = zone_named("Asia/Tokyo")
@@ -41,6 +45,16 @@ SCALED = Instant(pool=NOW, now=NOW, wall=NOW, scale=60, wall_now=NOW)
 def shown(tag: str, at: Instant | datetime, zone: tzinfo | None = TOKYO) -> str:
     with viewed_in(zone):
         return Template(f"{{% load evenshare %}}{{% {tag} %}}").render(Context({"at": at}))
+
+
+@pytest.mark.parametrize(
+    ("scale", "text"), [(1, "2026-11-30 07:00:00"), (60, "2026-11-29 22:00:00 UTC")]
+)
+def test_overdue_leases_are_since_a_time_of_the_pools_clock(scale: int, text: str) -> None:
+    row = OverduePool("p", 2, NOW - timedelta(hours=1), 0)
+    with viewed_in(TOKYO):
+        alert = overdue_alert(row, Clocks(PoolNow(NOW, NOW, scale, paused=False)))
+    assert f"since {text}, pool time" in alert.title
 
 
 class TestInstant:

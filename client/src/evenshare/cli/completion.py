@@ -144,8 +144,14 @@ def _subscriptions(client: Transport) -> Iterator[str]:
         yield str(subscription["id"])
 
 
+def _quota_requests(client: Transport) -> Iterator[str]:
+    for request in client.get("/quota-requests", state="open")["results"]:
+        yield str(request["id"])
+
+
 _ASKS: dict[str, Callable[[Transport], Iterator[str]]] = {
     "id": _jobs,
     "pool": _pools,
+    "quota_request": _quota_requests,
     "subscription": _subscriptions,
 }

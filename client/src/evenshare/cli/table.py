@@ -16,6 +16,7 @@ from . import (
     lookups,
     notify,
     pools,
+    quota,
     runs,
     sessions,
     sharing,
@@ -285,6 +286,19 @@ COMMANDS = (
         "show quotas: GPUs in use, idle and borrowed",
         (ANY_POOL, ANY_TENANT),
     ),
+    CommandRow(
+        "quota requests",
+        quota.requests,
+        "list requests for quota, newest first",
+        (quota.STATE, ANY_POOL, ANY_TENANT, *PAGES),
+    ),
+    CommandRow(
+        "quota request",
+        quota.request,
+        "request another quota; an operator decides",
+        (*quota.WANTED, OWN_TENANT, key("requests once")),
+    ),
+    CommandRow("quota withdraw", quota.withdraw, "withdraw an open request", (quota.REQUEST,)),
     CommandRow("queue", commands.queue, "show a pool's queued jobs in order", (POOL,)),
     # Without a verb it is `price show`.
     CommandRow("price", commands.price, "show, history, forecast of posted prices", (ANY_POOL,)),

@@ -21,6 +21,21 @@ from evenshare_core.verification.following_jobs import job_breaks
 from evenshare_core.verification.following_leases import lease_breaks
 from evenshare_core.verification.following_memory import memory_breaks
 from evenshare_core.verification.following_sums import sum_breaks
+from evenshare_core.verification.following_texts import (
+    BEGINS_WITH,
+    CHANGE_EARLIER,
+    CHANGE_OUTSIDE,
+    NOT_AFTER,
+    NOT_NEXT,
+    OTHER_POOL,
+    POSTING,
+    PRICE_DIFFERS,
+    PRICE_MISSING,
+    QUOTA_DIFFERS,
+    ROUND,
+    SURCHARGE_DIFFERS,
+    capital,
+)
 
 
 def breaks(before: FollowedRound, after: FollowedRound) -> tuple[str, ...]:
@@ -51,30 +66,26 @@ def beginning_breaks(first: FollowedRound) -> tuple[str, ...]:
     """Return why the first round of a pool does not start empty; empty if it does."""
     snapshot = first.snapshot
     begins = {
-        "sums of tenants": snapshot.service.claims,
-        "sums of classes of jobs": snapshot.service.classes,
-        "sums of jobs": snapshot.service.jobs,
-        "entries of memory": tuple(snapshot.memory),
+        "claims": snapshot.service.claims,
+        "classes": snapshot.service.classes,
+        "jobs": snapshot.service.jobs,
+        "memory": tuple(snapshot.memory),
         "leases": snapshot.leases,
-        "posted prices": tuple(row for row in snapshot.prices if any(_posting(row))),
+        "prices": tuple(row for row in snapshot.prices if any(_posting(row))),
     }
-    return tuple(
-        f"The first round begins with {len(rows)} {name}." for name, rows in begins.items() if rows
-    )
+    return tuple(BEGINS_WITH[name].format(count=len(rows)) for name, rows in begins.items() if rows)
 
 
 def _order(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     """Check that the rounds are of one pool, and consecutive."""
     first, second = before.snapshot, after.snapshot
     if first.pool != second.pool:
-        yield f"It is a round of pool {second.pool}, but the previous round is of {first.pool}."
+        yield OTHER_POOL.format(pool=second.pool, other=first.pool)
     if second.number != first.number + 1:
-        yield f"It is round {second.number}, but the previous available round is {first.number}."
+        yield NOT_NEXT.format(number=second.number, before=first.number)
     if second.at_us <= first.at_us:
-        yield (
-            f"It is at {second.at_us:,} µs, which is not after round {first.number}"
-            f" at {first.at_us:,} µs."
-        )
+        before_text = ROUND.format(number=first.number)
+        yield NOT_AFTER.format(at=f"{second.at_us:,}", before=before_text, was=f"{first.at_us:,}")
 
 
 def _sums(
@@ -97,11 +108,10 @@ def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Ite
     for gpu_type in sorted(posted.keys() & present):
         row, was = held.get(gpu_type), posted[gpu_type]
         if row is None:
-            yield f"{number.capitalize()} posted a price of {gpu_type}, which is missing."
+            yield PRICE_MISSING.format(before=capital(number), gpu_type=gpu_type)
         elif _posting(row) != _posting(was):
-            yield (
-                f"The price of {gpu_type} is {_posting_text(row)},"
-                f" and {number} posted {_posting_text(was)}."
+            yield PRICE_DIFFERS.format(
+                gpu_type=gpu_type, now=_posting_text(row), before=number, was=_posting_text(was)
             )
     queued = {row.gpu_type: row for row in before.decision.surcharges}
     for surcharge in after.snapshot.surcharges:
@@ -112,10 +122,13 @@ def _prices(before: FollowedRound, after: FollowedRound, text: RoundText) -> Ite
             was_queued.queued,
             was_queued.surcharge_micro,
         ):
-            yield (
-                f"The surcharge of {surcharge.gpu_type} is {surcharge.surcharge_micro:,}"
-                f" micro-credits for {surcharge.queued} queued GPUs, and {number} posted"
-                f" {was_queued.surcharge_micro:,} for {was_queued.queued}."
+            yield SURCHARGE_DIFFERS.format(
+                gpu_type=surcharge.gpu_type,
+                now=f"{surcharge.surcharge_micro:,}",
+                queued=surcharge.queued,
+                before=number,
+                was=f"{was_queued.surcharge_micro:,}",
+                was_queued=was_queued.queued,
             )
 
 
@@ -124,7 +137,7 @@ def _posting(row: PoolPrice) -> tuple[int, int, int]:
 
 
 def _posting_text(row: PoolPrice) -> str:
-    return f"{row.price_micro:,} micro-credits for {row.used} of {row.capacity} GPUs used"
+    return POSTING.format(price=f"{row.price_micro:,}", used=row.used, capacity=row.capacity)
 
 
 def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
@@ -135,14 +148,15 @@ def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
         # The first quotas of a pool count from the start of the sums, which may be before any
         # round.
         if not since_us <= change.at_us <= at_us:
-            yield (
-                f"A change ({change.kind.value}) is at {change.at_us:,} µs,"
-                f" not between {since_us:,} µs and {at_us:,} µs."
+            yield CHANGE_OUTSIDE.format(
+                kind=change.kind.value,
+                at=f"{change.at_us:,}",
+                since=f"{since_us:,}",
+                until=f"{at_us:,}",
             )
         elif change.at_us < last_us:
-            yield (
-                f"A change ({change.kind.value}) at {change.at_us:,} µs"
-                f" comes after one at {last_us:,} µs."
+            yield CHANGE_EARLIER.format(
+                kind=change.kind.value, at=f"{change.at_us:,}", last=f"{last_us:,}"
             )
         last_us = max(last_us, change.at_us)
     known = {(row.tenant, row.gpu_type): row.quota for row in after.snapshot.service.claims}
@@ -155,7 +169,4 @@ def _times(before: FollowedRound, after: FollowedRound) -> Iterator[str]:
     for key in sorted(known.keys() | read.keys() | changed.keys()):
         counts = changed.get(key, known.get(key, 0))
         if counts != read.get(key, 0):
-            yield (
-                f"A quota of {key[1]} is {read.get(key, 0)} GPUs, and {counts} are counted"
-                " in the sums."
-            )
+            yield QUOTA_DIFFERS.format(gpu_type=key[1], gpus=read.get(key, 0), counted=counts)

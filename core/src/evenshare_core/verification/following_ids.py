@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from evenshare_core.disclosure.bundle import Disclosed
 from evenshare_core.domain.decision import Decision
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.verification.following_texts import JOB, ROUND, TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +92,18 @@ class RoundText:
     """Texts for messages: the previous round, and names of tenants and jobs of both rounds."""
 
     def __init__(self, before: FollowedRound, after: FollowedRound) -> None:
-        self.before = f"round {before.snapshot.number}"
+        self.before = ROUND.format(number=before.snapshot.number)
         self._before, self._after = before.names, after.names
 
     def tenant(self, id_: int) -> str:
         """Return a tenant's name in the later round, or in the previous round for a negative id."""
         names = self._after if id_ >= 0 else self._before
-        return f"tenant {_name(None if names is None else names.tenants, abs(id_))}"
+        return TENANT.format(name=_name(None if names is None else names.tenants, abs(id_)))
 
     def job(self, id_: int) -> str:
         """Return the name of a job, by the same rule as `tenant`."""
         names = self._after if id_ >= 0 else self._before
-        return f"job {_name(None if names is None else names.jobs, abs(id_))}"
+        return JOB.format(name=_name(None if names is None else names.jobs, abs(id_)))
 
 
 def _name(names: Sequence[str] | None, id_: int) -> str:

@@ -12,6 +12,21 @@ from evenshare_core.domain.jobs import Job
 from evenshare_core.domain.snapshot import Change, ChangeKind
 from evenshare_core.policies.shared.places import places_after
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
+from evenshare_core.verification.following_texts import (
+    BACKOFF_DIFFERS,
+    CAME_FOR_OTHER,
+    COUNTED_FOR_OTHER,
+    FIELD,
+    GONE,
+    HELD_DIFFERS,
+    HOLDS_OTHER,
+    JOB_DIFFERS,
+    NOT_COUNTED,
+    OTHER,
+    OVER_BUT_HERE,
+    RELEASED_EARLY,
+    capital,
+)
 
 # Fields of a job that never change after its submission. The time changes if the job is held, or
 # exchanges its place with another job of its tenant.
@@ -35,27 +50,24 @@ def job_breaks(
     for job, row in now.items():
         kinds = {change.kind: change for change in changes.get(job, ())}
         if job not in counted and ChangeKind.ACTIVE not in kinds:
-            yield f"The sums do not count {text.job(job)}, and no change says that it came."
+            yield NOT_COUNTED.format(job=text.job(job))
         elif job not in counted and kinds[ChangeKind.ACTIVE].gpus != row.gpus:
-            yield (
-                f"{text.job(job).capitalize()} asks for {row.gpus} GPUs, and the change that"
-                f" says that it came for {kinds[ChangeKind.ACTIVE].gpus}."
+            yield CAME_FOR_OTHER.format(
+                job=capital(text.job(job)), gpus=row.gpus, counted=kinds[ChangeKind.ACTIVE].gpus
             )
         elif job in counted and counted[job].demand != row.gpus:
-            yield (
-                f"{text.job(job).capitalize()} asks for {row.gpus} GPUs, and its sums are of"
-                f" {counted[job].demand}."
+            yield COUNTED_FOR_OTHER.format(
+                job=capital(text.job(job)), gpus=row.gpus, counted=counted[job].demand
             )
         if _is_over(changes.get(job, ())):
-            yield f"A change says that {text.job(job)} is over, and it is among the jobs."
+            yield OVER_BUT_HERE.format(job=text.job(job))
         if job in was:
             again = job in counted and ChangeKind.ACTIVE in kinds
             known = replace(was[job], submitted_us=places.get(job, was[job].submitted_us))
             yield from _altered(known, row, granted.get(job, 0), ids, text, again=again)
     for job in sorted(was.keys() - now.keys() - held):
         if not _is_over(changes.get(job, ())):
-            name = text.job(job).capitalize()
-            yield f"{name}, which waited, is gone, and no change says that it is over."
+            yield GONE.format(job=capital(text.job(job)))
     yield from _holds(after, changes, text)
     yield from _held_jobs(before, after, ids, text)
     yield from _backoffs(before, after, ids, held, text)
@@ -96,17 +108,18 @@ def _altered(
     if again and now.submitted_us > was.submitted_us:
         was = replace(was, submitted_us=now.submitted_us)
     wrong = [
-        f"{name} {getattr(now, name)} instead of {getattr(was, name)}"
+        FIELD.format(field=name, now=getattr(now, name), was=getattr(was, name))
         for name in _FACTS
         if getattr(now, name) != getattr(was, name)
     ]
     if now.tenant != ids.tenant(was.tenant):
-        wrong.append(f"{text.tenant(now.tenant)} instead of {text.tenant(ids.tenant(was.tenant))}")
+        before = text.tenant(ids.tenant(was.tenant))
+        wrong.append(OTHER.format(now=text.tenant(now.tenant), was=before))
     if now.terms != was.terms + granted:
-        wrong.append(f"terms {now.terms} instead of {was.terms + granted}")
+        wrong.append(FIELD.format(field="terms", now=now.terms, was=was.terms + granted))
     if wrong:
-        name = text.job(now.id).capitalize()
-        yield f"{name} differs from the job in {text.before}: {', '.join(wrong)}."
+        name = capital(text.job(now.id))
+        yield JOB_DIFFERS.format(job=name, before=text.before, fields=", ".join(wrong))
 
 
 def _holds(
@@ -119,9 +132,8 @@ def _holds(
             if change.kind is ChangeKind.ACTIVE:
                 demands[job] = change.gpus
             elif change.kind is ChangeKind.HOLD and change.gpus != demands.get(job):
-                yield (
-                    f"A change says that {text.job(job)} holds {change.gpus} GPUs,"
-                    f" and it asks for {demands.get(job, 0)}."
+                yield HOLDS_OTHER.format(
+                    job=text.job(job), gpus=change.gpus, demand=demands.get(job, 0)
                 )
 
 
@@ -136,9 +148,8 @@ def _backoffs(
     for job in sorted(waited & waits & (were.keys() | are.keys())):
         was, now = were.get(job, 0), are.get(job, 0)
         if was != now and max(was, now) > after.snapshot.at_us:
-            yield (
-                f"{text.job(job).capitalize()} may not start before {now:,} µs, and"
-                f" {text.before} said {was:,} µs; it held nothing meanwhile."
+            yield BACKOFF_DIFFERS.format(
+                job=capital(text.job(job)), now=f"{now:,}", before=text.before, was=f"{was:,}"
             )
 
 
@@ -159,15 +170,17 @@ def _held_jobs(
     for job_id, now in here:
         was = waited.get(job_id, now)
         if was != now:
-            yield (
-                f"{text.job(job_id).capitalize()} asks for {now[0]} GPUs and is of"
-                f" {text.tenant(now[1])}; in {text.before} it asked for {was[0]} and was of"
-                f" {text.tenant(was[1])}."
+            yield HELD_DIFFERS.format(
+                job=capital(text.job(job_id)),
+                gpus=now[0],
+                tenant=text.tenant(now[1]),
+                before=text.before,
+                gpus_before=was[0],
+                tenant_before=text.tenant(was[1]),
             )
     for job in released:
         row = were[job.id]
         if row.code is HoldCode.NOT_BEFORE and row.until_us > after.snapshot.at_us:
-            yield (
-                f"{text.job(job.id).capitalize()} waits, and {text.before} said that it may not"
-                f" start before {row.until_us:,} µs."
+            yield RELEASED_EARLY.format(
+                job=capital(text.job(job.id)), before=text.before, until=f"{row.until_us:,}"
             )

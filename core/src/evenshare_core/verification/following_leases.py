@@ -16,6 +16,19 @@ from evenshare_core.domain.leases import Lease
 from evenshare_core.domain.snapshot import Change, ChangeKind, JobService
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
+from evenshare_core.verification.following_texts import (
+    FIELD,
+    GIVEN_BACK,
+    LEASE_DIFFERS,
+    LEASE_ENDED,
+    LEASE_GONE,
+    LEASE_NOT_GRANTED,
+    NOT_LEASE_GRANTED,
+    NOT_LEASE_LEFT,
+    OTHER,
+    PLACES,
+    capital,
+)
 
 # A time that is not known, because the policy that set it no longer exists.
 NOT_KNOWN = -1
@@ -25,7 +38,6 @@ def lease_breaks(
     before: FollowedRound, after: FollowedRound, ids: Pairing, text: RoundText
 ) -> Iterator[str]:
     """Yield leases that started, ended or changed otherwise than the previous decision states."""
-    number = before.snapshot.number
     left, over = _left(before, ids)
     known = {ids.lease(lease.id) for lease in before.snapshot.leases}
     now = {lease.job: lease for lease in after.snapshot.leases}
@@ -33,31 +45,32 @@ def lease_breaks(
     for job, lease in now.items():
         was = left.get(job)
         if was is None:
-            yield (
-                f"{text.job(job).capitalize()} has a lease of {lease.gpus} {lease.gpu_type} that"
-                f" round {number} {'ended' if job in over else 'did not grant'}."
+            why = LEASE_ENDED if job in over else LEASE_NOT_GRANTED
+            yield why.format(
+                job=capital(text.job(job)),
+                gpus=lease.gpus,
+                gpu_type=lease.gpu_type,
+                before=text.before,
             )
             continue
         if ids.by_name and (lease.id != was.id if was.id else lease.id in known):
-            yield (
-                f"The lease of {text.job(job)} differs from the one that round {number}"
-                f" {'left' if was.id else 'granted'}."
-            )
+            why = NOT_LEASE_LEFT if was.id else NOT_LEASE_GRANTED
+            yield why.format(job=text.job(job), before=text.before)
         wrong = [*_altered(was, lease, text), *holds.wrong_start(was, lease)]
         if wrong:
-            yield (
-                f"The lease of {text.job(job)} is not as round {number} left it:"
-                f" {', '.join(wrong)}."
+            yield LEASE_DIFFERS.format(
+                job=text.job(job), before=text.before, fields=", ".join(wrong)
             )
     jobs = {job.id for job in after.snapshot.jobs}
     for job in sorted(left.keys() - now.keys()):
         # If the snapshot lacks the job, the lease's process is being stopped. A lease that never
         # ran just ends.
         if job in jobs and holds.holds(left[job]):
-            yield (
-                f"{text.job(job).capitalize()} held {left[job].own + left[job].borrowed}"
-                f" {left[job].gpu_type}, and its lease is gone: round {number} did not end it,"
-                " and no change says that it did."
+            yield LEASE_GONE.format(
+                job=capital(text.job(job)),
+                gpus=left[job].own + left[job].borrowed,
+                gpu_type=left[job].gpu_type,
+                before=text.before,
             )
 
 
@@ -119,18 +132,18 @@ def _protection(before: FollowedRound) -> int:
 def _altered(was: Lease, now: Lease, text: RoundText) -> Iterator[str]:
     """Yield the altered fields of a lease, except its start."""
     if now.tenant != was.tenant:
-        yield f"{text.tenant(now.tenant)} instead of {text.tenant(was.tenant)}"
+        yield OTHER.format(now=text.tenant(now.tenant), was=text.tenant(was.tenant))
     if now.placement != was.placement:
-        yield f"GPUs by node {_places(now.placement)} instead of {_places(was.placement)}"
+        yield PLACES.format(now=_places(now.placement), was=_places(was.placement))
     for name in ("gpu_type", "expires_us", "term", "own", "borrowed", "price_micro"):
         if getattr(now, name) != getattr(was, name):
-            yield f"{name} {getattr(now, name)} instead of {getattr(was, name)}"
+            yield FIELD.format(field=name, now=getattr(now, name), was=getattr(was, name))
     until_us = was.protected_until_us
     if until_us:
         until_us += max(now.started_us - was.started_us, 0)
     is_known = was.id or was.protected_until_us != NOT_KNOWN
     if is_known and now.protected_until_us != until_us:
-        yield f"protected_until_us {now.protected_until_us} instead of {until_us}"
+        yield FIELD.format(field="protected_until_us", now=now.protected_until_us, was=until_us)
 
 
 def _places(placement: Placement) -> str:
@@ -171,6 +184,6 @@ class _Holds:
             # If the previous lease's end was recorded late, the next lease takes over its GPUs.
             late = not holds and now.job in self._rows and not self._held(was)
             if now.started_us < was.started_us or not (began or late):
-                yield f"started_us {now.started_us} instead of {was.started_us}"
+                yield FIELD.format(field="started_us", now=now.started_us, was=was.started_us)
         elif self._held(was) and changes and changes[-1].kind is not ChangeKind.HOLD:
-            yield f"GPUs given back at {changes[-1].at_us} µs"
+            yield GIVEN_BACK.format(at=changes[-1].at_us)

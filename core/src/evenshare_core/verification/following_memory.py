@@ -8,6 +8,7 @@ from evenshare_core.disclosure.renaming import Ids, collected, plan_of, renamed
 from evenshare_core.domain.ids import IdKind
 from evenshare_core.policies import registry
 from evenshare_core.verification.following_ids import FollowedRound, Pairing, RoundText
+from evenshare_core.verification.following_texts import MEMORY_DIFFERS, MEMORY_OF_OTHER
 
 _NOTHING = object()
 # The maximum number of entries that a message names.
@@ -28,9 +29,10 @@ def memory_breaks(
     taken = second.memory
     if (first.policy, first.policy_version) != (second.policy, second.policy_version):
         if taken:
-            yield (
-                f"It begins with a memory of {len(taken)} entries, though {text.before} was"
-                f" decided by another policy or version ({first.policy} {first.policy_version})."
+            yield MEMORY_OF_OTHER.format(
+                count=len(taken),
+                before=text.before,
+                policy=f"{first.policy} {first.policy_version}",
             )
         return
     left = before.decision.memory
@@ -42,9 +44,11 @@ def memory_breaks(
     wrong = sorted(
         name for name in entries if left.get(name, _NOTHING) != taken.get(name, _NOTHING)
     )
-    yield (
-        f"The policy's memory is not what {text.before} left: {len(wrong)} of {len(entries)}"
-        f" entries differ ({', '.join(wrong[:NAMED])})."
+    yield MEMORY_DIFFERS.format(
+        before=text.before,
+        count=len(wrong),
+        entries=len(entries),
+        names=", ".join(wrong[:NAMED]),
     )
 
 

@@ -7,6 +7,21 @@ from msgspec.structs import replace
 
 from evenshare_core.domain.snapshot import ClaimService, ClassService, JobService, Service
 from evenshare_core.verification.following_ids import Pairing, RoundText
+from evenshare_core.verification.following_texts import (
+    FIELD,
+    MARKS,
+    MORE_ROWS,
+    OTHER_ROWS,
+    OTHER_TIME,
+    SUMS_DIFFER,
+    SUMS_MISSING,
+    SUMS_NEW,
+    SUMS_OF_CLASS,
+    SUMS_OF_JOB,
+    SUMS_OF_TENANT,
+    SUMS_ORDER,
+    capital,
+)
 
 RowT = TypeVar("RowT", ClaimService, ClassService, JobService)
 
@@ -22,14 +37,14 @@ def sum_breaks(
     `ids` is None if rows cannot be paired, because their numbers differ.
     """
     if left.at_us != taken.at_us:
-        yield (
-            f"The sums are as of {taken.at_us:,} µs, and {text.before} left them"
-            f" at {left.at_us:,} µs."
-        )
+        yield OTHER_TIME.format(at=f"{taken.at_us:,}", before=text.before, was=f"{left.at_us:,}")
     if ids is None:
-        yield (
-            f"The sums have rows of {len(taken.claims)} claims and {len(taken.jobs)} jobs, and"
-            f" {text.before} left {len(left.claims)} and {len(left.jobs)}."
+        yield OTHER_ROWS.format(
+            claims=len(taken.claims),
+            jobs=len(taken.jobs),
+            before=text.before,
+            claims_before=len(left.claims),
+            jobs_before=len(left.jobs),
         )
         return
     if ids.exact and left == taken:
@@ -43,16 +58,18 @@ def sum_breaks(
         taken.claims,
         text,
         lambda row: (row.tenant, row.gpu_type),
-        lambda row: f"The sums of {text.tenant(row.tenant)} for {row.gpu_type}",
+        lambda row: SUMS_OF_TENANT.format(tenant=text.tenant(row.tenant), gpu_type=row.gpu_type),
     )
     yield from _differing(
         classes,
         taken.classes,
         text,
         lambda row: (row.tenant, row.gpu_type, row.demand, row.weight),
-        lambda row: (
-            f"The sums of jobs of {text.tenant(row.tenant)} that ask for {row.demand}"
-            f" {row.gpu_type} with weight {row.weight}"
+        lambda row: SUMS_OF_CLASS.format(
+            tenant=text.tenant(row.tenant),
+            demand=row.demand,
+            gpu_type=row.gpu_type,
+            weight=row.weight,
         ),
     )
     yield from _differing(
@@ -60,7 +77,7 @@ def sum_breaks(
         taken.jobs,
         text,
         lambda row: (row.job,),
-        lambda row: f"The sums of {text.job(row.job)}",
+        lambda row: SUMS_OF_JOB.format(job=text.job(row.job)),
     )
 
 
@@ -81,23 +98,25 @@ def _differing(
         if was == now:
             continue
         if now is None and was is not None:
-            differences.append(f"{name(was)} are missing, and {text.before} left some.")
+            differences.append(SUMS_MISSING.format(sums=capital(name(was)), before=text.before))
         elif was is None and now is not None:
-            differences.append(f"{name(now)} are new, and {text.before} left none.")
+            differences.append(SUMS_NEW.format(sums=capital(name(now)), before=text.before))
         elif was is not None and now is not None:
             differences.append(
-                f"{name(now)} are not those that {text.before} left: {_fields(was, now)}."
+                SUMS_DIFFER.format(
+                    sums=capital(name(now)), before=text.before, fields=_fields(was, now)
+                )
             )
     if not differences:
-        differences = [f"The order of the sums differs from the order that {text.before} left."]
+        differences = [SUMS_ORDER.format(before=text.before)]
     yield from differences[:NAMED]
     if len(differences) > NAMED:
-        yield f"{len(differences) - NAMED} more rows like the last one differ."
+        yield MORE_ROWS.format(count=len(differences) - NAMED)
 
 
 def _fields(was: RowT, now: RowT) -> str:
     return ", ".join(
-        f"{field} {_value(getattr(now, field))} instead of {_value(getattr(was, field))}"
+        FIELD.format(field=field, now=_value(getattr(now, field)), was=_value(getattr(was, field)))
         for field in was.__struct_fields__
         if getattr(was, field) != getattr(now, field)
     )
@@ -105,5 +124,5 @@ def _fields(was: RowT, now: RowT) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, tuple):
-        return f"{len(value)} marks"
+        return MARKS.format(count=len(value))
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.selectors import stored_texts as texts
 
 # More concurrent submissions do not make the controller accept jobs any faster.
 SUBMITTERS = 4
@@ -242,11 +243,10 @@ class Slurm:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise ExecutorError(
-                f"{tool} is not installed here: the portal needs Slurm's client tools"
-            ) from error
+            raise ExecutorError(texts.NO_TOOL.format(tool=tool)) from error
         except subprocess.TimeoutExpired as error:
-            raise SlurmSilentError(f"{tool} did not answer within {CALL_S:g} s") from error
+            text = texts.TOOL_SILENT.format(tool=tool, seconds=f"{CALL_S:g}")
+            raise SlurmSilentError(text) from error
 
 
 def _run_bounded(

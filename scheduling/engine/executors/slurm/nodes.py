@@ -14,6 +14,7 @@ from scheduling.engine.executors.base import ExecutorError
 from scheduling.engine.executors.node_source import EngineNode, EngineNodeState
 from scheduling.engine.executors.slurm.cluster_text import parse_config
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.selectors import stored_texts as texts
 
 OURS = "evenshare: "
 REASON_MAX = 150
@@ -60,7 +61,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
     )
     nodes = parse_nodes(text, slurm.options)
     if not nodes:
-        raise ExecutorError(f"sinfo: the partition {partition} does not exist, or has no nodes")
+        raise ExecutorError(texts.NO_PARTITION.format(partition=partition))
     return nodes
 
 
@@ -101,9 +102,8 @@ def _update(slurm: Tools, names: list[str], *changes: str) -> None:
             slurm.ask("scontrol", "update", f"NodeName={some}", *changes)
         except ExecutorError as error:
             if re.search(r"invalid user|permission", str(error), re.IGNORECASE):
-                raise ExecutorError(
-                    f"{error}: the portal's user is not a Slurm operator (docs/slurm.md)"
-                ) from error
+                text = texts.NO_SLURM_OPERATOR.format(error=error, document="docs/slurm.md")
+                raise ExecutorError(text) from error
             raise
 
 

@@ -27,6 +27,7 @@ from scheduling.engine.executors.slurm.commands import (
     parse_instant,
     parse_minutes,
 )
+from scheduling.selectors import stored_texts as texts
 
 # The maximum number of jobs per poll. A partition with more jobs cannot be observed.
 MOST_JOBS = 200_000
@@ -104,7 +105,8 @@ def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, i
 def _named_rows(table: str) -> list[dict[str, str]]:
     lines = table.splitlines()
     if len(lines) > MOST_JOBS:
-        raise ExecutorError(f"squeue lists {len(lines):,} jobs; at most {MOST_JOBS:,} are watched")
+        text = texts.MANY_LISTED.format(count=f"{len(lines):,}", most=f"{MOST_JOBS:,}")
+        raise ExecutorError(text)
     rows = ([cell.strip() for cell in line.split("|")] for line in lines)
     # A row ends with a separator, so there is an empty cell after it.
     return [

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduling.engine.executors.base import ExecutorError
+from scheduling.selectors import stored_texts as texts
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$")]
 OptionalName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")]
@@ -138,6 +139,5 @@ def read_options(values: Mapping[str, Any], pool: str) -> SlurmOptions:
     try:
         return msgspec.convert(values, SlurmOptions)
     except msgspec.ValidationError as error:
-        raise ExecutorError(
-            f"executor_options of the pool {pool} are wrong: {error}; see docs/slurm.md"
-        ) from error
+        text = texts.WRONG_OPTIONS.format(pool=pool, error=error, document="docs/slurm.md")
+        raise ExecutorError(text) from error

@@ -13,11 +13,11 @@ from scheduling.engine.executors.slurm.findings import ClusterFinding, Level, ve
 from scheduling.engine.executors.slurm.options import SlurmOptions
 from scheduling.engine.executors.slurm.restd import RestdJobs
 from scheduling.engine.executors.slurm.restd_http import (
-    EXPIRED,
     RestdAnswer,
     RestdClient,
     RestdRefusedError,
 )
+from scheduling.selectors import stored_texts as texts
 
 ABOUT = "slurmrestd"
 # If the token expires within a day, probably no timer renews it.
@@ -81,7 +81,7 @@ def _token(client: RestdClient) -> Iterator[ClusterFinding]:
     left_s = token[1] - time.time()
     path = Path(client.options.token_file)
     if left_s <= 0:
-        raise ExecutorError(f"the token in {path} {EXPIRED}")
+        raise ExecutorError(texts.TOKEN_EXPIRED.format(path=path))
     if left_s < SOON_S:
         text = f"it ends in {left_s / 3600:.1f} h: renew it with a timer"
         yield ClusterFinding(Level.WARNING, f"{ABOUT}, token", text)

@@ -24,9 +24,9 @@ import msgspec
 from scheduling.engine.executors.base import CALL_S, ExecutorError
 from scheduling.engine.executors.slurm.commands import SlurmSilentError
 from scheduling.engine.executors.slurm.options import RestdOptions
+from scheduling.selectors import stored_texts as texts
 
 # MOST_BYTES is the size of about 20,000 jobs; slurmrestd cannot list more within a call.
-EXPIRED = "has expired: write a new token there"
 MOST_BYTES = 64 * 1024**2
 MOST_TOKEN_BYTES = 16 * 1024
 _TOKEN = re.compile(r"[\w-]+\.([\w-]+)\.[\w-]+", re.ASCII)
@@ -71,8 +71,8 @@ class RestdRefusedError(ExecutorError):
     """slurmrestd answered with an error."""
 
     def __init__(self, where: str, faults: tuple[RestdFault, ...], *, status: int) -> None:
-        texts = (fault.text for fault in faults if fault.text)
-        self.said = next(texts, "an error without a text")
+        said = (fault.text for fault in faults if fault.text)
+        self.said = next(said, "an error without a text")
         self.faults = faults
         self.status = status
         super().__init__(f"{where}: {self.said}")
@@ -170,7 +170,7 @@ class RestdClient:
 
     def _read(self, kind: type[_Reply], status: int, data: bytes) -> _Reply:
         if status == HTTPStatus.UNAUTHORIZED:
-            raise ExecutorError(f"{self.where} rejects the token or the user (401)")
+            raise ExecutorError(texts.TOKEN_REJECTED.format(where=self.where, status=401))
         # The comment of any job may be invalid UTF-8.
         text = data.decode(errors="replace")
         trouble = f"the status {status}"
@@ -185,7 +185,10 @@ class RestdClient:
         faults = _faults(text)
         if faults:
             raise RestdRefusedError(self.where, faults, status=status)
-        raise ExecutorError(f"{self.where} gives no answer of {self.options.version} ({trouble})")
+        text = texts.NO_ANSWER.format(
+            where=self.where, version=self.options.version, trouble=trouble
+        )
+        raise ExecutorError(text)
 
     def _authentication(self) -> dict[str, str]:
         path = self.options.token_file
@@ -197,7 +200,7 @@ class RestdClient:
             text = f"the token in {path} is for the user {claims.sun[:60]!r}, the portal runs as"
             raise ExecutorError(f"{text} {own!r}: write one for {own!r} there")
         if claims.exp <= time.time():
-            raise ExecutorError(f"the token in {path} {EXPIRED}")
+            raise ExecutorError(texts.TOKEN_EXPIRED.format(path=path))
         return {"X-SLURM-USER-NAME": own, "X-SLURM-USER-TOKEN": token}
 
     def _token(self) -> str:
@@ -206,9 +209,8 @@ class RestdClient:
             with Path(path).open("rb") as file:
                 token = file.read(MOST_TOKEN_BYTES + 1).decode("ascii").strip()
         except (OSError, ValueError) as error:
-            raise ExecutorError(
-                f"the token of slurmrestd in {path} cannot be read ({type(error).__name__})"
-            ) from error
+            text = texts.TOKEN_UNREADABLE.format(path=path, error=type(error).__name__)
+            raise ExecutorError(text) from error
         # The output of scontrol is accepted as well as a bare token.
         return token.removeprefix("SLURM_JWT=")
 
