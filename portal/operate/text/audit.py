@@ -81,15 +81,19 @@ MODE_TEXTS = {
 }
 # Names of values whose keys do not read as words.
 VALUE_TEXTS = {
+    "by_offer": gettext_noop("by offer"),
     "ends_at": gettext_noop("end"),
+    "floor_price": gettext_noop("floor price"),
     "gpu_type": gettext_noop("GPU type"),
     "gpus": gettext_noop("GPUs"),
     "is_active": gettext_noop("may log in"),
     "is_shown": gettext_noop("shown to tenants"),
     "max_price": gettext_noop("maximum price"),
+    "nodes": gettext_noop("nodes"),
     "people": gettext_noop("sharing among people"),
     "starts_at": gettext_noop("begin"),
     "tokens_dropped": gettext_noop("API tokens revoked"),
+    "until": gettext_noop("until"),
 }
 # Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
@@ -164,7 +168,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(_("scaled down"), "", dilution_text(row))
         return
     old, new = dict(_flat(before)), dict(_flat(after))
-    for name in [*old, *(name for name in new if name not in old)]:
+    # An end is after its begin; the database sorts names by length.
+    for name in sorted({**old, **new}, key=lambda name: name == "ends_at"):
         was, becomes = old.get(name, ""), new.get(name, "")
         # A removed value has no "after"; a member's name is shown even if it is unchanged.
         if was != becomes or name == "member":
