@@ -12,6 +12,8 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
 
 from portal.charts.figures import plural
@@ -22,6 +24,19 @@ from portal.site.api_requests import COMMANDS, PLACE_TEXTS
 Schema = Mapping[str, Any]
 QUERY_MAX = 100
 _JSON = "application/json"
+# Resources by topic, in the order of the page; a test compares them with the description.
+TOPICS = {
+    gettext_noop("Jobs"): ("jobs", "sweeps", "usage"),
+    gettext_noop("Pools and rounds"): ("pools", "rounds", "chain"),
+    gettext_noop("Quota and prices"): ("quotas", "quota-requests", "prices", "price-forecasts"),
+    gettext_noop("Credits"): (
+        *("ledgers", "entries", "transfers", "credit"),
+        *("income", "contribution"),
+    ),
+    gettext_noop("Tenants and tokens"): ("tenants", "tokens"),
+    gettext_noop("Notifications"): ("subscriptions", "messages", "deliveries"),
+    gettext_noop("Operator"): ("operate",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +91,45 @@ class ResourcePanel:
     objects: tuple[ObjectPanel, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicPanel:
+    """Operations of a topic, each with its resource's name."""
+
+    key: str
+    name: str
+    operations: tuple[tuple[str, OperationPanel], ...]
+
+    @property
+    def resources(self) -> str:
+        return ", ".join(dict.fromkeys(resource for resource, _row in self.operations))
+
+
 @require_safe
 def docs(request: HttpRequest) -> HttpResponseBase:
     """Show all operations by resource, or those with all searched words."""
     asked = request.GET.get("q", "").strip()[:QUERY_MAX]
-    parts = asked.lower().split()
-    shown = [
-        (resource.name, rows)
-        for resource in resources().values()
-        if (rows := [one for one in resource.operations if one.has_all(parts)])
-    ]
-    count = sum(len(rows) for _, rows in shown)
-    context = {"asked": asked, "shown": shown, "operations": plural(count, "operation")}
-    return render(request, "site/api_docs.html", {"nav_key": "api", **context})
+    shown = [topic for topic in _topics(asked.lower().split()) if topic.operations]
+    count = sum(len(topic.operations) for topic in shown)
+    context = {
+        "nav_key": "api",
+        "asked": asked,
+        "shown": shown,
+        "operations": plural(count, "operation"),
+        "example": _curl("GET", request.build_absolute_uri("/api/v1/jobs"), None),
+    }
+    return render(request, "site/api_docs.html", context)
+
+
+def _topics(parts: Sequence[str]) -> Iterator[TopicPanel]:
+    """Yield each topic with its operations that have all parts."""
+    for name, names in TOPICS.items():
+        rows = (
+            (resource, row)
+            for resource in names
+            for row in resources()[resource].operations
+            if row.has_all(parts)
+        )
+        yield TopicPanel(names[0], _(name), tuple(rows))
 
 
 @require_safe
@@ -151,14 +192,15 @@ def _operation(path: str, method: str, operation: Schema) -> OperationPanel:
 
 
 def _curl(method: str, url: str, body: Any) -> str:
-    """Return the request for `curl`, with the client's variables."""
+    """Return the request for `curl`, with the client's variables; `url` may name its site."""
     parts = ["curl", "-H", '"Authorization: Bearer $EVENSHARE_TOKEN"']
     if method != "GET":
         parts += ["-X", method]
     if body is not None:
         parts += ["-H", "'Content-Type: application/json'"]
         parts += ["-d", shlex.quote(json.dumps(body, ensure_ascii=False))]
-    return " ".join([*parts, f'"$EVENSHARE_URL{url}"'])
+    site = "$EVENSHARE_URL" if url.startswith("/") else ""
+    return " ".join([*parts, f'"{site}{url}"'])
 
 
 def _parameter(one: Schema) -> FieldLine:

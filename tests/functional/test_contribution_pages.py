@@ -85,11 +85,9 @@ class TestCreditRows:
 class TestContributionPage:
     def test_shows_credits_and_gpu_hours_lent(self, there: Stage) -> None:
         shown = there.page("neighbour", f"{PAGE}?{ALL}")
-        assert re.search(
-            r"beta earned [\d.,]+ credits in pool \S+ by lending [\d.,]+ GPU-hours\.", shown
-        )
+        assert re.search(r"You earned [\d.,]+ credits by lending [\d.,]+ GPU-hours\.", shown)
         quiet = there.page("neighbour", f"{PAGE}?from=2001-01-01&to=2001-01-02")
-        assert "beta lent nothing in pool" in quiet
+        assert "You lent nothing." in quiet
         assert "Lines of settled hours and ledger agree" in quiet
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])

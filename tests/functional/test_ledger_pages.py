@@ -57,7 +57,7 @@ class TestVisibility:
 
 class TestLedgerPage:
     def test_shows_debt_or_credit_of_tenant(self, there: Stage) -> None:
-        for view in ("", "statement/", "contribution/"):
+        for view in ("", "statement/"):
             owner = headline(there.page("owner", f"/t/alpha/ledger/{view}"))
             assert re.fullmatch(r"You owe [\d.]+ credits\.", owner), view
             others = headline(there.page("operator", f"/t/beta/ledger/{view}"))

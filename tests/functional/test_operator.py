@@ -333,6 +333,7 @@ class TestPages:
         there.operator.post("/operate/people/", {"username": "nina"})
         shown = page(there.operator, "/operate/audit/")
         assert shown.count('<tr id="a-') == 50
+        assert headline(shown) == "The newest 50 entries, by 1 person."
         older = re.search(r'href="\?before=(\d+)"', shown)
         assert older is not None
         assert page(there.operator, "/operate/audit/", before=older[1]).count('<tr id="a-') == 11

@@ -28,11 +28,11 @@ class TestOneMoreGpu:
         after = to_credits(posted_price_micro(CREDIT_MICRO, 2000, now.used + 1, now.capacity))
         row = one_more(settled.page("owner", settled.url("prices/")))
         lease = now.price * settled.lab.pool.lease_s / 3600
-        assert row.startswith(f"v100 {now.price:.6f} {lease:.6f} {after:.6f}")
+        assert row.startswith(f"v100 {now.price:.4f} {lease:.4f} {after:.4f}")
 
     def test_is_free_within_quota(self, settled: Stage) -> None:
         row = one_more(settled.page("neighbour", settled.url("prices/")))
-        assert row.startswith("v100 0.000000 0.000000")
+        assert row.startswith("v100 0.0000 0.0000")
         assert "Own quota: 3 GPUs left." in row
 
     def test_is_shown_only_for_own_tenants(self, settled: Stage) -> None:

@@ -78,11 +78,11 @@ def price_chart(
     # Floats only for the axis; no amount is computed from them.
     heights = [float(price) for price in prices]
     shown = credits_text(prices[-1], 4) if prices else ""
-    title = _("Price of {type}, now {price}") if prices else _("No price of {type} yet")
+    title = _("Price of {type}") if prices else _("No price of {type} yet")
     labels = (Label(shown, heights[-1], "var(--accent)"),) if heights else ()
     return PageChart(
         key=f"chart-price-{gpu_type}",
-        title=title.format(type=gpu_type, price=shown),
+        title=title.format(type=gpu_type),
         text=_("Valid from one round to the next."),
         series=(
             Series(

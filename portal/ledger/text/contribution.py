@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from billing.selectors.contribution import Contribution, IncomeSumRow
 from billing.selectors.quota_use import QuotaUseItem
-from portal.charts.figures import credits_text, percent, thousands
+from portal.charts.figures import apportion, credits_text, percent, thousands
 from portal.common.files import Columns
 
 ZERO = Decimal(0)
@@ -47,17 +48,30 @@ class SumTable:
     head: str
     rows: Sequence[IncomeSumRow]
 
+    @property
+    def rounded(self) -> list[IncomeSumRow]:
+        """Return the rows with two decimals that add up."""
+        columns = {
+            name: apportion([getattr(row, name) for row in self.rows])
+            for name in ("lent_gpu_h", "earned", "borne")
+        }
+        return [
+            replace(row, **{name: values[place] for name, values in columns.items()})
+            for place, row in enumerate(self.rows)
+        ]
 
-def contribution_headline(tenant: str, shown: Contribution, pool: str) -> str:
-    """Return a statement's headline."""
+
+def contribution_headline(tenant: str, shown: Contribution, *, is_own: bool) -> str:
+    """Return what a tenant earned in the period."""
     if not shown.total.lines:
-        return _("{tenant} lent nothing in pool {pool} in this period.").format(
-            tenant=tenant, pool=pool
-        )
-    return _("{tenant} earned {earned} credits in pool {pool} by lending {lent} GPU-hours.").format(
+        text = _("You lent nothing.") if is_own else _("{tenant} lent nothing.")
+    elif is_own:
+        text = _("You earned {earned} credits by lending {lent} GPU-hours.")
+    else:
+        text = _("{tenant} earned {earned} credits by lending {lent} GPU-hours.")
+    return text.format(
         tenant=tenant,
         earned=credits_text(shown.total.earned),
-        pool=pool,
         lent=thousands(shown.total.lent_gpu_h, 2),
     )
 

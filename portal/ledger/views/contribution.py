@@ -76,7 +76,9 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         **place(request, tenant, facts, asked, here="contribution", balance=balance),
         "by": period_choices(),
         "shortcuts": shortcuts(now, asked),
-        "finding": contribution_headline(tenant.name, shown, facts.name),
+        "earned_text": contribution_headline(
+            tenant.name, shown, is_own=tenant.pk in access(request).tenant_ids
+        ),
         "shown": shown,
         "by_period": SumTable(
             "t-periods",

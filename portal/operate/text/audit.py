@@ -1,7 +1,7 @@
 """Audit records as text: the action, and each changed value, before and after."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,19 +81,26 @@ MODE_TEXTS = {
 }
 # Names of values whose keys do not read as words.
 VALUE_TEXTS = {
+    "by_offer": gettext_noop("by offer"),
     "ends_at": gettext_noop("end"),
+    "floor_price": gettext_noop("floor price"),
     "gpu_type": gettext_noop("GPU type"),
     "gpus": gettext_noop("GPUs"),
     "is_active": gettext_noop("may log in"),
     "is_shown": gettext_noop("shown to tenants"),
     "max_price": gettext_noop("maximum price"),
+    "nodes": gettext_noop("nodes"),
     "people": gettext_noop("sharing among people"),
     "starts_at": gettext_noop("begin"),
     "tokens_dropped": gettext_noop("API tokens revoked"),
+    "until": gettext_noop("until"),
 }
 # Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(\+00:00|Z)$")
+# An amount to the micro-credit, and before its zeros at least two decimals.
+_MICRO = re.compile(r"(-?\d+\.\d\d\d*?)0*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,22 @@ class Subject:
     uid: str
 
 
+def audit_headline(actors: Sequence[str], *, is_all: bool, is_older: bool) -> str:
+    """Return how many entries a page lists, and by how many people: an actor per entry."""
+    entries, people = plural(len(actors), "entry", "entries"), _people(len({*actors}))
+    if not actors:
+        return _("No entry.")
+    if is_older:
+        return _("Older: {entries} by {people}.").format(entries=entries, people=people)
+    if is_all:
+        return _("{entries} by {people}.").format(entries=entries, people=people)
+    return _("The newest {entries}, by {people}.").format(entries=entries, people=people)
+
+
+def _people(count: int) -> str:
+    return plural(count, "person", "people")
+
+
 def action_text(action: str) -> str:
     """Return the action as a verb."""
     return _(ACTION_TEXTS[action]) if action in ACTION_TEXTS else action
@@ -130,7 +153,7 @@ def subject_of(subject: str, tenants: Mapping[str, str]) -> Subject:
     kind, _space, rest = subject.partition(" ")
     slugs = [rest] if kind == "tenant" else rest.split(", ")[1:]
     names = [tenants[slug] for slug in slugs if tenants.get(slug, slug) != slug]
-    return Subject(subject.removesuffix(uid), ", ".join(names), uid)
+    return Subject(subject.removesuffix(uid).rstrip(", "), ", ".join(names), uid)
 
 
 def _is_id(text: str) -> bool:
@@ -145,7 +168,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(_("scaled down"), "", dilution_text(row))
         return
     old, new = dict(_flat(before)), dict(_flat(after))
-    for name in [*old, *(name for name in new if name not in old)]:
+    # An end is after its begin; the database sorts names by length.
+    for name in sorted({**old, **new}, key=lambda name: name == "ends_at"):
         was, becomes = old.get(name, ""), new.get(name, "")
         # A removed value has no "after"; a member's name is shown even if it is unchanged.
         if was != becomes or name == "member":
@@ -170,7 +194,13 @@ def _shown(value: object) -> str:
         return ", ".join(_shown(item) for item in value)
     if isinstance(value, bool):
         return _("yes") if value else _("no")
-    return _("none") if value is None else str(value)
+    if value is None:
+        return _("none")
+    text = str(value)
+    if _INSTANT.match(text):
+        return _minute(text)
+    amount = _MICRO.fullmatch(text)
+    return amount[1] if amount else text
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:

@@ -8,7 +8,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from portal.common.forms import text, whole
-from portal.operate.text.audit import action_text, differences, subject_of
+from portal.operate.text.audit import (
+    action_text,
+    audit_headline,
+    differences,
+    subject_of,
+)
 from portal.operate.views.console import console_read, page
 from tenants.audit import PAGE, audit_page
 from tenants.scopes import site_scope
@@ -54,6 +59,9 @@ def log(request: HttpRequest) -> HttpResponse:
     query = urlencode({name: value for name, value in asked.items() if value})
     context: dict[str, Any] = {
         "rows": rows,
+        "headline": audit_headline(
+            [row.actor for row in records], is_all=more is None, is_older=before is not None
+        ),
         "asked": asked,
         "kinds": {action: _(kind) for action, kind in KINDS.items()},
         "before": before,

@@ -136,7 +136,6 @@ def _show(request: HttpRequest, asked: SettingsRequest) -> HttpResponse:
             "",
         ),
         "lease_text": duration(pool.lease_s),
-        "lease_wall_text": duration(pool.lease_s / now.scale),
         "round_text": duration(pool.round_s),
         "round_pool_text": duration(pool.round_s * now.scale),
     }

@@ -36,17 +36,13 @@ COLUMNS: Columns = {
 
 
 def price_headline(present: Sequence[PriceRow]) -> str:
+    """Return the range of prices of several GPU types; the page has the price of one type."""
     if not present:
         return _("No price has been posted yet.")
-    if len(present) == 1:
-        text = _("A borrowed GPU costs {price} credits an hour.")
-        return text.format(price=credits_text(present[0].price, 4))
-    part = _("{price} credits for {gpu_type}")
-    parts = [
-        part.format(price=credits_text(point.price, 4), gpu_type=point.gpu_type)
-        for point in present
-    ]
-    return _("An hour of a borrowed GPU costs {prices}.").format(prices=", ".join(parts))
+    amounts = [point.price for point in present]
+    return _("A borrowed GPU costs {least} to {most} credits an hour.").format(
+        least=credits_text(min(amounts), 4), most=credits_text(max(amounts), 4)
+    )
 
 
 def price_board_row(
