@@ -87,7 +87,7 @@ class TestContributionPage:
         shown = there.page("neighbour", f"{PAGE}?{ALL}")
         assert re.search(r"You earned [\d.,]+ credits by lending [\d.,]+ GPU-hours\.", shown)
         quiet = there.page("neighbour", f"{PAGE}?from=2001-01-01&to=2001-01-02")
-        assert "You lent nothing." in quiet
+        assert "You earned nothing." in quiet
         assert "Lines of settled hours and ledger agree" in quiet
 
     @pytest.mark.parametrize("visibility", ["full", "pseudonyms", "own"])

@@ -64,7 +64,7 @@ class SumTable:
 def contribution_headline(tenant: str, shown: Contribution, *, is_own: bool) -> str:
     """Return what a tenant earned in the period."""
     if not shown.total.lines:
-        text = _("You lent nothing.") if is_own else _("{tenant} lent nothing.")
+        text = _("You earned nothing.") if is_own else _("{tenant} earned nothing.")
     elif is_own:
         text = _("You earned {earned} credits by lending {lent} GPU-hours.")
     else:
