@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 from typing import Any
 
 import pytest
 
 from evenshare.cli import job_order
 from evenshare.cli.parser import parser
+from evenshare.cli.terminal import Terminal
 
 UID = "0b54d9a2-9d7c-4a37-9be5-2f6d5d0f7a11"
 
@@ -25,14 +27,6 @@ class Portal:
         return {"id": UID, "holds": ["tenant"], "priority": -5}
 
 
-class Screen:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-
 @pytest.mark.parametrize(
     ("words", "path", "body"),
     [
@@ -43,9 +37,8 @@ class Screen:
 )
 def test_command_posts_and_prints_state(words: list[str], path: str, body: Any) -> None:
     options: argparse.Namespace = parser().parse_args(words)
-    options.output = ""
-    portal, screen = Portal(), Screen()
+    portal, out = Portal(), io.StringIO()
     run = getattr(job_order, words[1])
-    assert run(options, portal, screen) == 0
+    assert run(options, portal, Terminal(out, out, {})) == 0
     assert portal.sent == (f"/jobs/{UID}/{path}", body)
-    assert screen.lines == [f"{UID}  held: tenant, priority -5"]
+    assert out.getvalue() == f"{UID}  held: tenant, priority -5\n"

@@ -37,7 +37,10 @@ class Portal:
 def run(portal: Portal, *words: str) -> str:
     options = parser().parse_args(words)
     out, err = io.StringIO(), io.StringIO()
-    assert options.run(options, portal, Terminal(out, err, {})) == 0
+    assert (
+        options.run(options, portal, Terminal(out, err, {}, writes_json=options.output == "json"))
+        == 0
+    )
     return out.getvalue() + err.getvalue()
 
 

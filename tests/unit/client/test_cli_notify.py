@@ -51,7 +51,10 @@ def run(portal: Portal, *words: str) -> tuple[str, str]:
     """Return what a command prints: its result, and its notes."""
     options = parser().parse_args(["notify", *words])
     out, err = io.StringIO(), io.StringIO()
-    assert options.run(options, portal, Terminal(out, err, {})) == 0
+    assert (
+        options.run(options, portal, Terminal(out, err, {}, writes_json=options.output == "json"))
+        == 0
+    )
     return out.getvalue(), err.getvalue()
 
 

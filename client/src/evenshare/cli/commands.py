@@ -20,43 +20,36 @@ BANDS = ("p10", "p50", "p90")
 
 def queue(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     waiting = list(client.pages(f"/pools/{part(options.pool)}/queue", None))
-    if options.output == "json":
-        screen.json(waiting)
-        return 0
-    if not waiting:
-        screen.note("no queued jobs")
-        return 0
-    rows = [
-        [
-            _place(entry.get("position")),
-            _job(entry, screen),
-            short(named(entry.get("tenant")), 24),
-            inert(entry.get("gpus", "")),
-            inert(entry.get("reason_code") or ""),
-            when(entry.get("submitted_at")),
-        ]
-        for entry in waiting
-    ]
     heads = ["PLACE", "JOB", "TENANT", "GPUS", "REASON", "SUBMITTED"]
-    screen.table(heads, rows, "PLACE GPUS")
-    return 0
+    nothing = "no queued jobs"
+    return screen.listed(waiting, nothing, heads, lambda entry: _row(entry, screen), "PLACE GPUS")
+
+
+def _row(entry: Mapping[str, Any], screen: Terminal) -> list[str]:
+    return [
+        _place(entry.get("position")),
+        # Another tenant's job has no id.
+        screen.id(entry) if entry.get("id") else "-",
+        short(named(entry.get("tenant")), 24),
+        inert(entry.get("gpus", "")),
+        inert(entry.get("reason_code") or ""),
+        when(entry.get("submitted_at")),
+    ]
 
 
 def price(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    return _prices(options, client.get("/prices", pool=options.pool)["results"], screen)
+    return _prices(client.get("/prices", pool=options.pool)["results"], screen)
 
 
 def price_history(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"/prices/{part(options.pool)}/{part(options.type)}"
-    most = None if options.all else options.limit
-    posted = client.pages(path, most, since=options.since, until=options.until)
-    return _prices(options, list(posted), screen)
+    posted = client.pages(path, options.limit, since=options.since, until=options.until)
+    return _prices(list(posted), screen)
 
 
 def price_forecast(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     forecasts = client.get(f"/price-forecasts/{part(options.pool)}")["results"]
-    if options.output == "json":
-        screen.json(forecasts)
+    if screen.answered(forecasts):
         return 0
     rows = []
     for one in forecasts:
@@ -75,30 +68,20 @@ def price_forecast(options: argparse.Namespace, client: Transport, screen: Termi
     return 0
 
 
-def _prices(options: argparse.Namespace, prices: list[dict[str, Any]], screen: Terminal) -> int:
-    if options.output == "json":
-        screen.json(prices)
-        return 0
-    if not prices:
-        screen.note("no prices are posted")
-        return 0
+def _prices(prices: list[dict[str, Any]], screen: Terminal) -> int:
     present = {name for row in prices for name, value in row.items() if _is_plain(value)}
     known = [name for name in PRICE_COLUMNS if name in present]
     names = known + sorted(present - set(known))
     heads = [name.replace("_", " ").upper() for name in names]
-    screen.table(heads, [[_cell(row, name) for name in names] for row in prices], "PRICE")
-    return 0
+    nothing = "no prices are posted"
+    return screen.listed(
+        prices, nothing, heads, lambda row: [_cell(row, k) for k in names], "PRICE"
+    )
 
 
 def _place(position: Any) -> str:
     """Return a job's position in the queue, or a dash if it has none."""
     return "-" if position is None else inert(position)
-
-
-def _job(entry: Mapping[str, Any], screen: Terminal) -> str:
-    """Return the job's id, or a dash for another tenant's job, whose id is not shown."""
-    identity = inert(entry.get("id") or "-")
-    return identity[:8] if screen.is_wide else identity
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:

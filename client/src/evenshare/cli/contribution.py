@@ -38,16 +38,15 @@ def contribution(options: argparse.Namespace, client: Transport, screen: Termina
     asked = {name: getattr(options, name) for name in ("tenant", "pool", "since", "until")}
     if options.lines:
         lines = list(client.pages("/contribution/lines", options.limit, **asked))
-        if options.output == "json":
-            screen.json(lines)
+        if screen.answered(lines):
+            pass
         elif lines:
             _table(screen, LINE, lines)
         else:
             screen.note("nothing was lent in this period")
         return 0
     shown = client.get("/contribution", **asked)
-    if options.output == "json":
-        screen.json(shown)
+    if screen.answered(shown):
         return 0
     _summary(screen, shown)
     for key, head in SUMS:

@@ -24,14 +24,8 @@ HEADS = [
 
 def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     rows = client.get("/credit", tenant=options.tenant)["results"]
-    if options.output == "json":
-        screen.json(rows)
-        return 0
-    if not rows:
-        screen.note("there is no account yet")
-        return 0
-    screen.table(HEADS, [_row(row) for row in rows], "BALANCE LIMIT RESERVED")
-    for row in rows:
+    screen.listed(rows, "there is no account yet", HEADS, _row, "BALANCE LIMIT RESERVED")
+    for row in () if screen.writes_json else rows:
         budget = row.get("budget")
         if budget and not budget.get("runs_out_on"):
             screen.note(f"{inert(row.get('tenant'))}: {inert(budget.get('projection'))}")
@@ -44,9 +38,7 @@ def transfer(options: argparse.Namespace, client: Transport, screen: Terminal) -
     body |= {"book": options.book} if options.book else {}
     key = options.idempotency_key or str(uuid.uuid4())
     asked = client.post("/transfers", body, key=key)
-    if options.output == "json":
-        screen.json(asked)
-    else:
+    if not screen.answered(asked):
         to, amount = inert(asked.get("to")), inert(asked.get("amount"))
         screen.line(f"Requested a transfer of {amount} credits to {to}: {inert(asked.get('id'))}")
         screen.note("An operator or the finance role decides.")

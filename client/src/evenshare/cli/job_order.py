@@ -11,16 +11,16 @@ from .terminal import Terminal, inert
 
 
 def hold(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    return _changed(options, screen, _post(options, client, "hold"))
+    return _changed(screen, _post(options, client, "hold"))
 
 
 def release(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    return _changed(options, screen, _post(options, client, "release"))
+    return _changed(screen, _post(options, client, "release"))
 
 
 def priority(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body = {"priority": options.priority}
-    return _changed(options, screen, _post(options, client, "priority", body))
+    return _changed(screen, _post(options, client, "priority", body))
 
 
 def _post(
@@ -31,9 +31,8 @@ def _post(
     return job
 
 
-def _changed(options: argparse.Namespace, screen: Terminal, job: dict[str, Any]) -> int:
-    if options.output == "json":
-        screen.json(job)
+def _changed(screen: Terminal, job: dict[str, Any]) -> int:
+    if screen.answered(job):
         return 0
     held = ", ".join(inert(one) for one in job["holds"])
     text = f"held: {held}" if held else "not held"

@@ -38,14 +38,13 @@ LOG_BYTES = 65536
 def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     body = specification(options)
     if options.dry_run:
-        return _dry_run(options, client, screen, body)
+        return _dry_run(client, screen, body)
     # A key makes the request repeatable: if the response is lost, a retry makes no second job.
     key = options.idempotency_key or str(uuid.uuid4())
     job = _post(client, body, key)
     identity = str(job["id"])
     if not options.wait:
-        if options.output == "json":
-            screen.json(job)
+        if screen.answered(job):
             return 0
         screen.line(inert(identity))
         if _noun(job) == "sweep":
@@ -54,7 +53,7 @@ def submit(options: argparse.Namespace, client: Transport, screen: Terminal) -> 
             _next_steps(screen, identity)
         return 0
     screen.note(f"submitted {inert(identity)}")
-    return _wait(options, client, screen, job)
+    return _wait(client, screen, job)
 
 
 def _post(client: Transport, body: dict[str, Any], key: str) -> Any:
@@ -69,51 +68,43 @@ def _post(client: Transport, body: dict[str, Any], key: str) -> Any:
 
 
 def listing(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    limit = None if options.all else options.limit
     state = (options.state or "").strip().lower()
     state = STATE_SYNONYMS.get(state, state) or None
     name = "phase" if state in PHASES else "state"
     given = {name: state, "pool": options.pool, "tenant": options.tenant}
     try:
-        jobs = list(client.pages("/jobs", limit, **given))
+        jobs = list(client.pages("/jobs", options.limit, **given))
     except ApiError as error:
         # An older portal has no phase: its running jobs include starting ones.
         if error.status != 400 or state != "running":
             raise
-        jobs = list(client.pages("/jobs", limit, **{**given, "phase": None, "state": "running"}))
-    if options.output == "json":
-        screen.json(jobs)
-        return 0
-    if not jobs:
-        screen.note("no jobs")
-        return 0
-    room = max(12, screen.columns() - 84)
-    rows = [
-        [
-            inert(job["id"]) if not screen.is_wide else inert(job["id"])[:8],
-            screen.state(phase(job)),
-            inert(job.get("gpus", "")),
-            short(inert(job.get("pool", "")), 16),
-            short(named(job.get("tenant")), 16),
-            when(job.get("submitted_at")),
-            short(inert(job.get("name", "")), room),
-        ]
-        for job in jobs
+        given = {**given, "phase": None, "state": "running"}
+        jobs = list(client.pages("/jobs", options.limit, **given))
+    heads = ["ID", "STATE", "GPUS", "POOL", "TENANT", "SUBMITTED", "NAME"]
+    return screen.listed(jobs, "no jobs", heads, lambda job: _row(job, screen), "GPUS")
+
+
+def _row(job: Mapping[str, Any], screen: Terminal) -> list[str]:
+    return [
+        screen.id(job),
+        screen.state(phase(job)),
+        inert(job.get("gpus", "")),
+        short(inert(job.get("pool", "")), 16),
+        short(named(job.get("tenant")), 16),
+        when(job.get("submitted_at")),
+        short(inert(job.get("name", "")), max(12, screen.columns() - 84)),
     ]
-    screen.table(["ID", "STATE", "GPUS", "POOL", "TENANT", "SUBMITTED", "NAME"], rows, "GPUS")
-    return 0
 
 
 def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.get(f"/jobs/{part(find(client, options.id))}")
-    _print(options, screen, job)
+    _print(screen, job)
     return 0
 
 
 def why(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/why")
-    if options.output == "json":
-        screen.json(answer)
+    if screen.answered(answer):
         return 0
     code = inert(answer.get("reason_code") or "")
     screen.line(f"{screen.state(phase(answer))}{f'  ({code})' if code else ''}")
@@ -189,9 +180,7 @@ def _made_way(row: Mapping[str, Any]) -> str:
 
 def cancel(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     job = client.post(f"/jobs/{part(find(client, options.id))}/cancel", repeatable=True)
-    if options.output == "json":
-        screen.json(job)
-    else:
+    if not screen.answered(job):
         screen.line(f"{inert(job['id'])}  {screen.state(phase(job))}")
         if job["state"] not in TERMINAL_STATES:
             screen.note("It is being stopped.")
@@ -260,12 +249,12 @@ class _LogReader:
 
     def _print(self, window: Any) -> bool:
         """Print a window; return whether it advanced, so that more may be available."""
-        if self._options.output == "json":
+        if self._screen.writes_json:
             if window["text"] or not self._options.follow:
                 self._screen.json(window)
         elif window["offset"] > self._offset:
             self._screen.note(f"({window['offset'] - self._offset} bytes were not kept)")
-        if self._options.output != "json":
+        if not self._screen.writes_json:
             self._screen.write(inert_lines(window["text"]))
         moved = int(window["next_offset"]) > self._offset
         self._offset = max(self._offset, int(window["next_offset"]))
@@ -292,13 +281,9 @@ class _LogReader:
         self._idle += 1
 
 
-def _dry_run(
-    options: argparse.Namespace, client: Transport, screen: Terminal, body: dict[str, Any]
-) -> int:
+def _dry_run(client: Transport, screen: Terminal, body: dict[str, Any]) -> int:
     answer = client.post("/jobs/dry-run", body, repeatable=True)
-    if options.output == "json":
-        screen.json(answer)
-    else:
+    if not screen.answered(answer):
         word = (
             screen.style("feasible", "green")
             if answer["feasible"]
@@ -315,7 +300,7 @@ def _dry_run(
     return 0 if answer["feasible"] else DID_NOT_SUCCEED
 
 
-def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job: Any) -> int:
+def _wait(client: Transport, screen: Terminal, job: Any) -> int:
     identity, seen, asked = str(job["id"]), None, 0
     try:
         while True:
@@ -330,7 +315,7 @@ def _wait(options: argparse.Namespace, client: Transport, screen: Terminal, job:
     except KeyboardInterrupt:
         _left_alone(screen, identity, _noun(job))
         raise
-    _print(options, screen, job)
+    _print(screen, job)
     return 0 if seen == "succeeded" else DID_NOT_SUCCEED
 
 
@@ -350,9 +335,8 @@ def _next_steps(screen: Terminal, identity: str) -> None:
             screen.note(screen.style(command, "dim", err=True))
 
 
-def _print(options: argparse.Namespace, screen: Terminal, job: Any) -> None:
-    if options.output == "json":
-        screen.json(job)
+def _print(screen: Terminal, job: Any) -> None:
+    if screen.answered(job):
         return
     if _noun(job) == "sweep":
         sweeps.print_sweep(screen, job)

@@ -39,9 +39,7 @@ def login(options: argparse.Namespace, client: Transport, screen: Terminal) -> i
     token = checked_token(token)
     _try(replace(client, server=Server(url, token)))
     path = remember(os.environ, url, token)
-    if options.output == "json":
-        screen.json({"url": url, "expires_at": until or None, "file": str(path)})
-    else:
+    if not screen.answered({"url": url, "expires_at": until or None, "file": str(path)}):
         screen.line(f"Logged in to {url}" + (f" until {until}" if until else ""))
         screen.note(f"The token is in {inert(path)}.")
     if os.environ.get("EVENSHARE_TOKEN"):

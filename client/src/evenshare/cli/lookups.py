@@ -14,34 +14,21 @@ from .terminal import Terminal, inert, named, short
 def member_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     tenant = options.tenant or only_tenant(client)
     members = list(client.pages(f"/tenants/{part(tenant)}/members", None))
-    if options.output == "json":
-        screen.json(members)
-        return 0
-    rows = [[inert(one["username"]), inert(one["role"]), inert(one["name"])] for one in members]
-    screen.table(["USERNAME", "ROLE", "NAME"], rows)
-    return 0
+    names = ("username", "role", "name")
+    heads = [name.upper() for name in names]
+    return screen.listed(members, "no members", heads, lambda one: [inert(one[k]) for k in names])
 
 
 def profile_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"/pools/{part(options.pool)}/profiles"
     profiles = list(client.pages(path, None, tenant=options.tenant))
-    if options.output == "json":
-        screen.json(profiles)
-        return 0
-    if not profiles:
-        screen.note("no job types")
-        return 0
-    rows = [
-        [
-            inert(one["name"]),
-            short(named(one["tenant"]), 24),
-            _speeds(one["speeds"]),
-            inert(one["origin"]),
-        ]
-        for one in profiles
-    ]
-    screen.table(["JOB TYPE", "TENANT", "SPEEDS", "ORIGIN"], rows)
-    return 0
+    heads = ["JOB TYPE", "TENANT", "SPEEDS", "ORIGIN"]
+    return screen.listed(profiles, "no job types", heads, _profile)
+
+
+def _profile(one: Mapping[str, Any]) -> list[str]:
+    tenant = short(named(one["tenant"]), 24)
+    return [inert(one["name"]), tenant, _speeds(one["speeds"]), inert(one["origin"])]
 
 
 def _speeds(speeds: Mapping[str, Any]) -> str:

@@ -52,7 +52,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace, screen: Terminal) -> int:
-    explain = (lambda call: show_call(screen, call, options.output)) if options.explain else None
+    screen.writes_json = options.output == "json"
+    explain = (lambda call: show_call(screen, call)) if options.explain else None
     try:
         portal = server(os.environ, getattr(options, "url", None))
         return int(options.run(options, Transport(portal, explain), screen))
@@ -65,20 +66,20 @@ def _run(options: argparse.Namespace, screen: Terminal) -> int:
         screen.note(f"evenshare: {inert(problem)}")
         return REFUSED
     except ApiError as refused:
-        show_refusal(screen, refused, options.output)
+        show_refusal(screen, refused)
         return CONFLICT if isinstance(refused, RequestConflictError) else REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def show_call(screen: Terminal, call: Call, output: str) -> None:
+def show_call(screen: Terminal, call: Call) -> None:
     """Show the call as curl would make it, without its secrets."""
     headers = dict(call.headers)
     if "Authorization" in headers:
         headers["Authorization"] = f"Bearer {IN_SHELL}"
     body = None if call.body is None else _redacted(call.body)
-    if output == "json":
-        screen.json({"method": call.method, "url": call.url, "headers": headers, "body": body})
+    shown = {"method": call.method, "url": call.url, "headers": headers, "body": body}
+    if screen.answered(shown):
         return
     parts = ["curl -sS" if call.method == "GET" else f"curl -sS -X {call.method}"]
     for name in (name for name in headers if name not in UNSHOWN):
@@ -94,10 +95,10 @@ def _redacted(body: Mapping[str, object]) -> dict[str, object]:
     return {k: f"<{k}>" if k == "password" else value for k, value in body.items()}
 
 
-def show_refusal(screen: Terminal, refused: ApiError, output: str) -> None:
+def show_refusal(screen: Terminal, refused: ApiError) -> None:
     """Show a refusal: the reason, the fields, and the remedy."""
     problem = refused.problem
-    if output == "json":
+    if screen.writes_json:
         screen.note(json.dumps(problem))
         return
     title = screen.style(inert(problem.get("title", "Refused")), "bold", "red", err=True)

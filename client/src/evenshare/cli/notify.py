@@ -14,28 +14,23 @@ CHANNELS = ("mail", "webhook", "slack", "ntfy")
 WHOSE = ("mine", "all")
 
 
-def notify_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
+def notify_list(_: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     rows = list(client.pages("/subscriptions", None))
-    if options.output == "json":
-        screen.json(rows)
-        return 0
-    if not rows:
-        screen.note("no subscriptions; evenshare notify add makes one")
-        return 0
-    cells = [
-        [
-            inert(row["id"]) if not screen.is_wide else inert(row["id"])[:8],
-            screen.state(row["state"]),
-            inert(row["channel"]),
-            short(inert(row["address"]), 32),
-            short(named(row.get("tenant")), 16),
-            _jobs(row),
-            " ".join(inert(kind) for kind in row["kinds"]),
-        ]
-        for row in rows
+    heads = ["ID", "STATE", "CHANNEL", "ADDRESS", "TENANT", "JOBS", "KINDS"]
+    nothing = "no subscriptions; evenshare notify add makes one"
+    return screen.listed(rows, nothing, heads, lambda row: _row(row, screen))
+
+
+def _row(row: Mapping[str, Any], screen: Terminal) -> list[str]:
+    return [
+        screen.id(row),
+        screen.state(row["state"]),
+        inert(row["channel"]),
+        short(inert(row["address"]), 32),
+        short(named(row.get("tenant")), 16),
+        _jobs(row),
+        " ".join(inert(kind) for kind in row["kinds"]),
     ]
-    screen.table(["ID", "STATE", "CHANNEL", "ADDRESS", "TENANT", "JOBS", "KINDS"], cells)
-    return 0
 
 
 def notify_add(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
@@ -53,8 +48,7 @@ def notify_add(options: argparse.Namespace, client: Transport, screen: Terminal)
     # A second request for the same address changes the subscription, so it may be repeated.
     body = {name: value for name, value in wanted.items() if value not in (None, [])}
     row = client.post("/subscriptions", body, repeatable=True)
-    if options.output == "json":
-        screen.json(row)
+    if screen.answered(row):
         return 0
     screen.line(inert(row["id"]))
     screen.note(f"{inert(row['state'])}: {inert(row['channel'])} to {inert(row['address'])}")
@@ -66,18 +60,14 @@ def notify_add(options: argparse.Namespace, client: Transport, screen: Terminal)
 def notify_remove(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     identity = _find(client, options)
     client.call("DELETE", f"/subscriptions/{part(identity)}")
-    if options.output == "json":
-        screen.json({"id": identity})
-    else:
+    if not screen.answered({"id": identity}):
         screen.line(f"{inert(identity)}  removed")
     return 0
 
 
 def notify_test(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     row = client.post(f"/subscriptions/{part(_find(client, options))}/test")
-    if options.output == "json":
-        screen.json(row)
-    else:
+    if not screen.answered(row):
         screen.line(f"{inert(row['id'])}  a test message is on its way to {inert(row['address'])}")
     return 0
 

@@ -10,35 +10,24 @@ from .api import Transport, part
 from .terminal import Terminal, inert, short, when
 
 
-def pool_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
+def pool_list(_: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     pools = client.get("/pools")["results"]
-    if options.output == "json":
-        screen.json(pools)
-        return 0
-    if not pools:
-        screen.note("no pools")
-        return 0
     heads = ["POOL", "GPUS", "NODES", "POLICY", "ROUND", "ROUND AT", "CLOCK"]
-    rows = [
-        [
-            inert(pool["name"]),
-            inert(pool["gpus"]),
-            inert(pool["nodes"]),
-            inert(pool["policy"]),
-            "-" if pool.get("round") is None else inert(pool["round"]),
-            when(pool.get("round_at")) or "-",
-            _clock(pool),
-        ]
-        for pool in pools
+    return screen.listed(pools, "no pools", heads, _row, "GPUS NODES ROUND")
+
+
+def _row(pool: Mapping[str, Any]) -> list[str]:
+    return [
+        *(inert(pool[name]) for name in ("name", "gpus", "nodes", "policy")),
+        "-" if pool.get("round") is None else inert(pool["round"]),
+        when(pool.get("round_at")) or "-",
+        _clock(pool),
     ]
-    screen.table(heads, rows, "GPUS NODES ROUND")
-    return 0
 
 
 def pool_show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     pool = client.get(f"/pools/{part(options.pool)}")
-    if options.output == "json":
-        screen.json(pool)
+    if screen.answered(pool):
         return 0
     promise = pool.get("quota_promise")
     facts = [
@@ -67,18 +56,15 @@ def pool_show(options: argparse.Namespace, client: Transport, screen: Terminal) 
 
 def quota(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     rows = client.get("/quotas/use", tenant=options.tenant, pool=options.pool)["results"]
-    if options.output == "json":
-        screen.json(rows)
-        return 0
-    if not rows:
-        screen.note("no quota, and no GPUs in use")
-        return 0
     names = ("tenant", "pool", "gpu_type", "gpus", "own", "traded", "idle", "borrowed")
     heads = ["TENANT", "POOL", "TYPE", "QUOTA", "USED", "TRADED", "IDLE", "BORROWED"]
-    # An older portal sends no `traded`.
-    cells = [[inert(row.get(name, "")) for name in names] for row in rows]
-    screen.table(heads, cells, " ".join(heads[3:]))
-    return 0
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        # An older portal sends no `traded`.
+        return [inert(row.get(name, "")) for name in names]
+
+    nothing = "no quota, and no GPUs in use"
+    return screen.listed(rows, nothing, heads, cells, " ".join(heads[3:]))
 
 
 def _counts(row: Mapping[str, Any]) -> list[str]:

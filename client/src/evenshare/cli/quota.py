@@ -30,18 +30,11 @@ WANTED = (
 
 
 def requests(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    most = None if options.all else options.limit
     asked = {"pool": options.pool, "tenant": options.tenant, "state": options.state}
-    rows = list(client.pages("/quota-requests", most, **asked))
-    if options.output == "json":
-        screen.json(rows)
-        return 0
-    if not rows:
-        screen.note("no requests for quota")
-        return 0
+    rows = list(client.pages("/quota-requests", options.limit, **asked))
     heads = ["ID", "TENANT", "POOL", "TYPE", "QUOTA", "WANTED", "UNTIL", "STATE", "ANSWER"]
-    screen.table(heads, [_row(row, screen) for row in rows], "QUOTA WANTED")
-    return 0
+    nothing = "no requests for quota"
+    return screen.listed(rows, nothing, heads, lambda row: _row(row, screen), "QUOTA WANTED")
 
 
 def request(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
@@ -53,8 +46,7 @@ def request(options: argparse.Namespace, client: Transport, screen: Terminal) ->
     # If the response is lost, a retry with the same key makes no second request.
     key = options.idempotency_key or str(uuid.uuid4())
     asked = client.post("/quota-requests", body, key=key)
-    if options.output == "json":
-        screen.json(asked)
+    if screen.answered(asked):
         return 0
     screen.line(inert(asked["id"]))
     screen.note(f"{_change(asked)}: an operator decides")
@@ -64,9 +56,7 @@ def request(options: argparse.Namespace, client: Transport, screen: Terminal) ->
 def withdraw(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     known = find_id(client, options.quota_request, "/quota-requests", "quota request")
     row = client.post(f"/quota-requests/{part(known)}/withdraw", repeatable=True)
-    if options.output == "json":
-        screen.json(row)
-    else:
+    if not screen.answered(row):
         screen.line(f"{inert(row['state'])}: {_change(row)}")
     return 0
 
@@ -80,9 +70,8 @@ def _only_type(client: Transport, pool: str) -> str:
 
 
 def _row(row: Mapping[str, Any], screen: Terminal) -> list[str]:
-    known = inert(row["id"])
     return [
-        known[:8] if screen.is_wide else known,
+        screen.id(row),
         *(inert(row[name]) for name in ("tenant", "pool", "gpu_type", "quota")),
         inert(_wanted(row)),
         when(row.get("until")) or "-",

@@ -23,8 +23,7 @@ PAST_END, CHANGED = 416, 409
 def metrics(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     address = f"/jobs/{part(find(client, options.id))}/metrics"
     answer = client.get(address, name=options.name)
-    if options.output == "json":
-        screen.json(answer)
+    if screen.answered(answer):
         return 0
     curves = answer.get("metrics") or ()
     points = [(curve.get("name", ""), one) for curve in curves for one in curve.get("points") or ()]
@@ -61,8 +60,7 @@ def _figure(value: Any) -> str:
 
 def files(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/files")
-    if options.output == "json":
-        screen.json(answer)
+    if screen.answered(answer):
         return 0
     rows = [
         [inert(row.get("bytes", "")), when(row.get("modified_at")), inert(row.get("path", ""))]
@@ -95,9 +93,7 @@ def fetch(options: argparse.Namespace, client: Transport, screen: Terminal) -> i
         raise UsageError(f"{target} cannot be written: {problem.strerror}") from None
     finally:
         beside.unlink(missing_ok=True)
-    if options.output == "json":
-        screen.json({"path": options.path, "bytes": size, "file": str(target)})
-    else:
+    if not screen.answered({"path": options.path, "bytes": size, "file": str(target)}):
         screen.note(f"{inert(target)}: {size} bytes")
     return 0
 

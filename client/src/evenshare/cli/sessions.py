@@ -47,8 +47,7 @@ def notebook(options: argparse.Namespace, client: Transport, screen: Terminal) -
     link = _awaited(options, client, screen, identity)
     if link is None:
         return DID_NOT_SUCCEED
-    if options.output == "json":
-        screen.json({"id": identity, **link})
+    if screen.answered({"id": identity, **link}):
         return 0
     screen.line(inert(link["url"]))
     screen.note("The link works once, within a minute. Later, open it from the job's page:")

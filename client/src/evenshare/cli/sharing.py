@@ -17,28 +17,17 @@ NO_LIMIT = "none"
 
 
 def offer_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    limit = None if options.all else options.limit
-    offers = list(client.pages(_path("offers", options), limit))
-    if options.output == "json":
-        screen.json(offers)
-        return 0
-    if not offers:
-        screen.note("no offers")
-        return 0
+    offers = list(client.pages(_path("offers", options), options.limit))
     heads = ["ID", "TYPE", "GPUS", "FLOOR", "UNTIL", "EFFECT"]
-    rows = [
-        [
-            inert(offer["id"]),
-            inert(offer["gpu_type"]),
-            inert(offer["gpus"]),
-            inert(offer["floor_price"]),
-            when(offer.get("until")) or "-",
-            inert(offer["text"]),
-        ]
-        for offer in offers
+    return screen.listed(offers, "no offers", heads, _row, "GPUS FLOOR")
+
+
+def _row(offer: Mapping[str, Any]) -> list[str]:
+    return [
+        *(inert(offer[name]) for name in ("id", "gpu_type", "gpus", "floor_price")),
+        when(offer.get("until")) or "-",
+        inert(offer["text"]),
     ]
-    screen.table(heads, rows, "GPUS FLOOR")
-    return 0
 
 
 def offer_create(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
@@ -49,8 +38,7 @@ def offer_create(options: argparse.Namespace, client: Transport, screen: Termina
     # A key makes the request repeatable: if the response is lost, a retry makes no second offer.
     key = options.idempotency_key or str(uuid.uuid4())
     offer = client.post(_path("offers", options), body, key=key)
-    if options.output == "json":
-        screen.json(offer)
+    if screen.answered(offer):
         return 0
     screen.line(inert(offer["id"]))
     screen.note(inert(offer["text"]))
@@ -60,8 +48,7 @@ def offer_create(options: argparse.Namespace, client: Transport, screen: Termina
 def offer_revoke(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"{_path('offers', options)}/{part(options.offer)}"
     offer = client.call("DELETE", path, repeatable=True)
-    if options.output == "json":
-        screen.json(offer)
+    if screen.answered(offer):
         return 0
     screen.line(inert(offer["text"]))
     screen.line(inert(offer["back"]["text"]))
@@ -69,7 +56,7 @@ def offer_revoke(options: argparse.Namespace, client: Transport, screen: Termina
 
 
 def show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    _print(options, screen, client.get(_path("sharing", options)))
+    _print(screen, client.get(_path("sharing", options)))
     return 0
 
 
@@ -82,8 +69,7 @@ def set_type(options: argparse.Namespace, client: Transport, screen: Terminal) -
     }
     path = f"{_path('sharing', options)}/{part(options.gpu_type)}"
     row = client.call("PUT", path, body=body, repeatable=True)
-    if options.output == "json":
-        screen.json(row)
+    if screen.answered(row):
         return 0
     _table(screen, [row])
     if row.get("back"):
@@ -94,7 +80,7 @@ def set_type(options: argparse.Namespace, client: Transport, screen: Terminal) -
 def limit_price(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     price = None if options.price == NO_LIMIT else options.price
     path = _path("sharing", options)
-    _print(options, screen, client.call("PUT", path, body={"max_price": price}, repeatable=True))
+    _print(screen, client.call("PUT", path, body={"max_price": price}, repeatable=True))
     return 0
 
 
@@ -110,9 +96,8 @@ def _count(text: str | None, option: str) -> int | None:
     return int(text)
 
 
-def _print(options: argparse.Namespace, screen: Terminal, sharing: Mapping[str, Any]) -> None:
-    if options.output == "json":
-        screen.json(sharing)
+def _print(screen: Terminal, sharing: Mapping[str, Any]) -> None:
+    if screen.answered(sharing):
         return
     _table(screen, sharing["results"])
     most = sharing.get("max_price")

@@ -16,46 +16,37 @@ STATES = ("held", "pending", "running", "succeeded", "failed", "cancelled")
 
 
 def sweep_list(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
-    limit = None if options.all else options.limit
     given = {"pool": options.pool, "tenant": options.tenant}
-    sweeps = list(client.pages("/sweeps", limit, **given))
-    if options.output == "json":
-        screen.json(sweeps)
-        return 0
-    if not sweeps:
-        screen.note("no sweeps")
-        return 0
-    rows = [
-        [
-            inert(row["id"]) if not screen.is_wide else inert(row["id"])[:8],
-            screen.state(row["state"]),
-            inert(row["jobs"]),
-            states(row),
-            short(inert(row.get("pool", "")), 16),
-            short(named(row.get("tenant")), 16),
-            when(row.get("submitted_at")),
-            short(inert(row.get("name", "")), 40),
-        ]
-        for row in sweeps
-    ]
+    sweeps = list(client.pages("/sweeps", options.limit, **given))
     heads = ["ID", "STATE", "JOBS", "STATES", "POOL", "TENANT", "SUBMITTED", "NAME"]
-    screen.table(heads, rows, "JOBS")
-    return 0
+    return screen.listed(sweeps, "no sweeps", heads, lambda row: _row(row, screen), "JOBS")
+
+
+def _row(sweep: Mapping[str, Any], screen: Terminal) -> list[str]:
+    return [
+        screen.id(sweep),
+        screen.state(sweep["state"]),
+        inert(sweep["jobs"]),
+        states(sweep),
+        short(inert(sweep.get("pool", "")), 16),
+        short(named(sweep.get("tenant")), 16),
+        when(sweep.get("submitted_at")),
+        short(inert(sweep.get("name", "")), 40),
+    ]
 
 
 def sweep_show(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"/sweeps/{part(find(client, options.id))}"
     sweep = client.get(path)
     jobs = list(client.pages(f"{path}/jobs", None, state=options.state))
-    if options.output == "json":
-        screen.json({**sweep, "results": jobs})
+    if screen.answered({**sweep, "results": jobs}):
         return 0
     print_sweep(screen, sweep)
     screen.line()
     names = list(dict.fromkeys(name for job in jobs for name in job["parameters"]))
     rows = [
         [
-            inert(job["id"]) if not screen.is_wide else inert(job["id"])[:8],
+            screen.id(job),
             *(short(inert(job["parameters"].get(name, "")), 24) for name in names),
             screen.state("held" if job.get("held") else job["phase"]),
             "-" if job.get("waited_s") is None else f"{job['waited_s']:.0f} s",
@@ -69,15 +60,16 @@ def sweep_show(options: argparse.Namespace, client: Transport, screen: Terminal)
 
 def sweep_cancel(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     path = f"/sweeps/{part(find(client, options.id))}/cancel"
-    return _answered(options, screen, client.post(path, repeatable=True))
+    sweep = client.post(path, repeatable=True)
+    if not screen.answered(sweep):
+        screen.line(f"{inert(sweep['id'])}  {screen.state(sweep['state'])}  {states(sweep)}")
+    return 0
 
 
 def sweep_resubmit(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     key = options.idempotency_key or str(uuid.uuid4())
     sweep = client.post(f"/sweeps/{part(find(client, options.id))}/resubmit", key=key)
-    if options.output == "json":
-        screen.json(sweep)
-    else:
+    if not screen.answered(sweep):
         screen.line(inert(sweep["id"]))
         screen.note(f"{inert(sweep['jobs'])} jobs submitted again")
     return 0
@@ -106,11 +98,3 @@ def print_sweep(screen: Terminal, sweep: Mapping[str, Any]) -> None:
         ("again", inert(sweep.get("origin") or "")),
     ]
     screen.pairs([(name, value) for name, value in lines if value])
-
-
-def _answered(options: argparse.Namespace, screen: Terminal, sweep: Mapping[str, Any]) -> int:
-    if options.output == "json":
-        screen.json(sweep)
-    else:
-        screen.line(f"{inert(sweep['id'])}  {screen.state(sweep['state'])}  {states(sweep)}")
-    return 0

@@ -60,7 +60,7 @@ OWN_TENANT = option("--tenant", help="one of your tenants (default: your only te
 POOL, TENANT = option("--pool", required=True), option("--tenant", required=True)
 PAGES = (
     option("--limit", type=positive, default=20, help="default 20"),
-    option("--all", action="store_true", help="every page"),
+    option("--all", dest="limit", action="store_const", const=None, help="every page"),
 )
 VKEY = option("--vkey", metavar="KEY", action="append", default=[], help="a public key of the log")
 FILES = (

@@ -12,8 +12,10 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO, TypeVar
+
+_Row = TypeVar("_Row")
 
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _RETURN = re.compile(r"\r\n?")
@@ -54,8 +56,16 @@ def _escaped(match: re.Match[str]) -> str:
 class Terminal:
     """Standard output and error, each plain unless it is a terminal with colours."""
 
-    def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        environment: Mapping[str, str],
+        *,
+        writes_json: bool = False,
+    ) -> None:
         self._out, self._err = out, err
+        self.writes_json = writes_json
         wanted = not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
         self._colour = {stream: wanted and stream.isatty() for stream in (out, err)}
         self._moves = environment.get("TERM") != "dumb" and err.isatty()
@@ -97,6 +107,34 @@ class Terminal:
         self.progress("")
         # ASCII only: JSON escapes everything that could control the terminal.
         print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), file=self._out)
+
+    def answered(self, answer: object) -> bool:
+        """Print an answer as JSON if that was requested; return whether it was."""
+        if self.writes_json:
+            self.json(answer)
+        return self.writes_json
+
+    def listed(
+        self,
+        rows: Sequence[_Row],
+        nothing: str,
+        heads: Sequence[str],
+        cells: Callable[[_Row], Sequence[str]],
+        right: str = "",
+    ) -> int:
+        """Print rows as JSON or as a table, or a note if there are none; return the exit code."""
+        if self.answered(rows):
+            return 0
+        if rows:
+            self.table(heads, [cells(row) for row in rows], right)
+        else:
+            self.note(nothing)
+        return 0
+
+    def id(self, row: Mapping[str, Any]) -> str:
+        """Return a row's id, shortened for a terminal; commands accept both."""
+        known = inert(row["id"])
+        return known[:8] if self.is_wide else known
 
     def style(self, text: str, *names: str, err: bool = False) -> str:
         if not self._colour[self._err if err else self._out]:

@@ -19,8 +19,7 @@ GIB, MIB = 2**30, 2**20
 
 def usage(options: argparse.Namespace, client: Transport, screen: Terminal) -> int:
     answer = client.get(f"/jobs/{part(find(client, options.id))}/usage")
-    if options.output == "json":
-        screen.json(answer)
+    if screen.answered(answer):
         return 0
     leases = answer.get("leases") or ()
     sums = [row["usage"] for row in leases if isinstance(row.get("usage"), Mapping)]

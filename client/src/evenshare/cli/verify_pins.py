@@ -126,15 +126,13 @@ def _print(
     remarks: list[str],
 ) -> None:
     path = options.file
-    if options.output == "json":
-        screen.json(
-            {
-                "file": str(path),
-                "pin": None if shown is None else msgspec.to_builtins(shown),
-                "problems": [row._asdict() for row in problems],
-                "remarks": remarks,
-            }
-        )
+    answer = {
+        "file": str(path),
+        "pin": None if shown is None else msgspec.to_builtins(shown),
+        "problems": [row._asdict() for row in problems],
+        "remarks": remarks,
+    }
+    if screen.answered(answer):
         return
     if shown is not None:
         keys = ", ".join(map(short_key, shown.keys))

@@ -211,9 +211,7 @@ def _verify(
     for finding in findings:
         tally.add(finding)
     keep_head(path, head, known, from_files=from_files)
-    if options.output == "json":
-        screen.json(_plain(head, findings, tally))
-    else:
+    if not screen.answered(_plain(head, findings, tally)):
         for text in head_lines(head):
             screen.line(inert(text))
         for text in gap_lines(tally):
@@ -267,7 +265,7 @@ def _findings(
     bounded = partial(in_child, limit_s=options.limit)
     for finding in history.rounds(version_here, wanted, bounded):
         findings.append(finding)
-        if options.output != "json":
+        if not screen.writes_json:
             screen.line(inert(round_line(finding)))
         # Frees the memory of bundles: there may be hundreds of rounds.
         finding.disclosed = None
