@@ -16,12 +16,18 @@ from evenshare_core.chain.records import read_record, record_bytes
 from evenshare_core.disclosure.bundle import read_bundle
 from evenshare_core.domain.instants import from_us
 from evenshare_core.domain.snapshot import Snapshot
+from evenshare_core.domain.values import sha256_hex
 from evenshare_core.fairness import certify
 from evenshare_core.policies import registry
 from evenshare_core.policies.base import with_outcomes
 from evenshare_core.verification.history import OTHER_BEFORE, RoundHistory
 from evenshare_core.verification.names import OwnNames, name_breaks
-from evenshare_core.verification.rounds import RoundCheck, RoundFinding, verify_round
+from evenshare_core.verification.rounds import (
+    RoundCheck,
+    RoundFinding,
+    verify_record,
+    verify_round,
+)
 from evenshare_core.verification.texts import round_line
 from evenshare_core.verification.verdict import Gap, ProofVerdict
 from tests.unit.verified_rounds import (
@@ -328,6 +334,25 @@ class TestManipulation:
         pool.bundles[6] = b"{}"
         broken = wrong(verified(pool))
         assert broken[6][1].startswith("bytes: is no bundle: ")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "place"),
+        [
+            (b'"snapshot":{', b'"snapshot":{"newer":1,', "snapshot"),
+            (b'"item":"grant"', b'"item":"loan"', "superseded[0].item"),
+        ],
+    )
+    def test_newer_bundle_is_not_proven(
+        self, pool: StagedPool, old: bytes, new: bytes, place: str
+    ) -> None:
+        row = b'"superseded":[{"item":"grant","id":1,"why":"gone"}]'
+        bundle = pool.bundles[6].replace(b'"superseded":[]', row).replace(old, new, 1)
+        record = replace(read_record(pool.records[6]), bundle=sha256_hex(bundle))
+        finding = verify_record(bundle, record, read_record(pool.records[5]))
+        assert finding.problems == []
+        assert [gap for gap, _ in finding.unproven] == [Gap.VERSION]
+        assert f"cannot be read here: {place}: " in finding.unproven[0].text
+        assert finding.verdict() is ProofVerdict.NOT_PROVEN
 
 
 class TestEveryPolicy:

@@ -49,7 +49,7 @@ class BundleError(ValueError):
 
     `field` is the wrong place, for example `snapshot.jobs[0].gpus`.
 
-    `is_unknown` means that it has a newer schema, or a policy that is not known here.
+    `is_unknown` means that it has a newer schema, or a policy, field or value not known here.
     """
 
     def __init__(self, field: str, reason: str, *, is_unknown: bool = False) -> None:
@@ -139,6 +139,8 @@ class Disclosed:
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_BundleForm)
 _head = msgspec.json.Decoder(_Head)
+# A newer portal may send a field or a value that this version lacks; this breaks no promise.
+_OF_NEWER_VERSIONS = ("Object contains unknown field", "Invalid enum value")
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<key>key in )?\$\.?(?P<field>[^`]*)`", re.DOTALL)
 
 
@@ -319,7 +321,8 @@ def _another_schema(data: bytes) -> BundleError | None:
 def _placed(error: msgspec.ValidationError) -> BundleError:
     """Return the error with its field separated from the message."""
     match = _PLACE.fullmatch(str(error))
-    return BundleError(match["field"], match["reason"]) if match else BundleError("", str(error))
+    field, reason = (match["field"], match["reason"]) if match else ("", str(error))
+    return BundleError(field, reason, is_unknown=reason.startswith(_OF_NEWER_VERSIONS))
 
 
 def _check(document: Any, snapshot: Snapshot, decision: Decision) -> None:
