@@ -9,8 +9,9 @@ from django.utils.translation import pgettext
 from evenshare_core.domain.instants import from_us
 from evenshare_core.money.fixed_point import to_credits
 from evenshare_core.units import SECOND_US
-from portal.charts.figures import credits_text, duration, gpu_hours, thousands, utc
+from portal.charts.figures import credits_text, duration, gpu_hours, thousands
 from portal.charts.notes import LineItem, Note
+from portal.common.clocks import Clocks
 from scheduling.selectors.jobs.preemptions import PreemptionRow
 from scheduling.selectors.jobs.reasons import rule_text
 
@@ -26,15 +27,15 @@ def notice_text(view: PreemptionRow) -> str:
     return _("Preempted with {time} notice").format(time=notice)
 
 
-def numbers_note(rule: str, numbers: Mapping[str, Any]) -> Note | None:
+def numbers_note(rule: str, numbers: Mapping[str, Any], times: Clocks) -> Note | None:
     """Return the numbers that the rule compared; None if hidden from the viewer or not stored."""
     if not numbers:
         return None
-    lines = tuple(_line(name, value) for name, value in sorted(numbers.items()))
+    lines = tuple(_line(name, value, times) for name, value in sorted(numbers.items()))
     return Note(_("Numbers compared by the rule {rule}").format(rule=rule_text(rule)), lines)
 
 
-def _line(name: str, value: Any) -> LineItem:
+def _line(name: str, value: Any, times: Clocks) -> LineItem:
     """Return a number with its label, formatted by the unit in its name."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return LineItem(_label(name), pgettext("number", "none") if value is None else str(value))
@@ -42,9 +43,8 @@ def _line(name: str, value: Any) -> LineItem:
         hours = gpu_hours(value / SECOND_US)
         return LineItem(f"{_label(name.removesuffix('_gpu_us'))}, GPU-h", hours)
     if name.endswith("_us"):
-        is_instant = value >= _INSTANT_US
-        shown = utc(from_us(int(value))) if is_instant else _length(value)
-        return LineItem(_label(name.removesuffix("_us")), shown)
+        at = times.instant(from_us(int(value))) if value >= _INSTANT_US else None
+        return LineItem(_label(name.removesuffix("_us")), at.full if at else _length(value))
     if name.endswith("_micro"):
         shown = credits_text(to_credits(int(value)), 4)
         label = _("{number}, credits").format(number=_label(name.removesuffix("_micro")))

@@ -168,7 +168,7 @@ class TestManager:
         story.sees("Why it is queued")
         story.menu("Ledger")
         story.pool("pool-2")
-        story.sees("Transfers by settled hour")
+        story.sees("by settled hour")
         story.menu("Rounds")
         story.menu("Pool")
         story.account("Account and password")
@@ -181,7 +181,7 @@ class TestFinance:
         assert page.url.endswith("/ledger/")
         story.sees("Book main", "Book replay")
         story.follow("north")
-        story.sees("Transfers by settled hour")
+        story.sees("by settled hour")
         story.opens("#t-ledger tbody a")
         story.sees("All sides (sum: zero)")
         assert page.locator("main a[href^='/jobs/']").count() == 0

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
 
 from evenshare_core.domain.reasons import PreemptionRule
 from evenshare_core.policies import registry
+from portal.charts.zones import viewed_in
+from portal.common.clocks import Clocks
 from portal.common.preemptions import numbers_note
 from portal.site.metrics import DatabaseCollector
+from scheduling.engine.clock import PoolNow
 from scheduling.models import Job, Lease, Pool, Round, VirtualWork
 from scheduling.selectors.jobs.reasons import preemption_text, rule_text
 from tenants.answers import time_text
@@ -371,14 +376,21 @@ class TestRules:
         assert preemption_text("old_rule", "north") == "for a job of north (old rule)"
 
     def test_show_numbers_with_units(self) -> None:
+        at = datetime(2030, 1, 2, tzinfo=UTC)
         note = numbers_note(
             "pays",
             {"gain_gpu_us": 7_200_000_000, "ran_us": 90_000_000, "price_micro": 1_500_000,
              "held": 3, "rho": 0.5, "since_us": 1_893_456_000_000_000, "limit": None},
+            Clocks(PoolNow(wall=at, pool_at=at, scale=60, paused=False)),
         )  # fmt: skip
         assert note is not None
         assert {line.label: line.value for line in note.line_items} == {
             "gain, GPU-h": "2.0", "ran": "1 min 30 s", "price, credits": "1.5000", "held": "3",
             "rho": "0.50", "since": "2030-01-01 00:00:00 UTC", "limit": "none",
         }  # fmt: skip
-        assert numbers_note("pays", {}) is None
+        here = Clocks(PoolNow(wall=at, pool_at=at, scale=1, paused=False))
+        with viewed_in(ZoneInfo("Europe/Berlin")):
+            note = numbers_note("pays", {"since_us": 1_893_456_000_000_000}, here)
+        assert note is not None
+        assert note.line_items[0].value == "2030-01-01 01:00:00"
+        assert numbers_note("pays", {}, here) is None

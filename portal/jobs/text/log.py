@@ -182,7 +182,8 @@ def _made_way(view: PreemptionRow, clocks: Clocks) -> LogLine:
     text = f"{text} {_after_notice(view)}"
     return LogLine(
         clocks.instant(view.at), "waiting", _("Made way for it:"), text, view.round,
-        job=view.job, rule=rule_text(view.rule), note=numbers_note(view.rule, view.numbers),
+        job=view.job, rule=rule_text(view.rule),
+        note=numbers_note(view.rule, view.numbers, clocks),
     )  # fmt: skip # rows of what belongs together
 
 

@@ -179,6 +179,20 @@ def headline(tenant: str, earned: Decimal, paid: Decimal, first: date, last: dat
     )
 
 
+def most_text(rows: Sequence[CounterpartyTotal]) -> str:
+    """Return to which counterparty most was paid, or from which most was earned."""
+    rows = [row for row in rows if row.name != _(ITSELF)]
+    paid = max(rows, key=lambda row: row.paid, default=None)
+    if paid and paid.paid:
+        text = _("Most was paid to {name}: {amount} credits")
+        return text.format(name=paid.name, amount=credits_text(paid.paid))
+    earned = max(rows, key=lambda row: row.earned, default=None)
+    if earned and earned.earned:
+        text = _("Most was earned from {name}: {amount} credits")
+        return text.format(name=earned.name, amount=credits_text(earned.earned))
+    return _("By counterparty")
+
+
 def _date_text(day: date) -> str:
     return date_format(day, _("j M Y"))
 

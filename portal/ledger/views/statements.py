@@ -16,6 +16,7 @@ from portal.ledger.text.statement import (
     counterparty_rows,
     file_columns,
     headline,
+    most_text,
     named_counterparties,
     period_rows,
     transfer_lines,
@@ -55,6 +56,7 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         ]
         summary = account_summary(tenant.pk, facts.book, since=now)
     shared = place(request, tenant, facts, asked, here="statement", balance=summary.balance)
+    rows = counterparty_rows(shown.counterparties, named_counterparties(names, tenant.pk))
     context = {
         **shared,
         "entries_query": f"{shared['book_query']}&{asked.query}",
@@ -69,9 +71,8 @@ def statement(request: HttpRequest, slug: str) -> HttpResponseBase:
         "periods": period_rows(
             shown.periods, shown.opening, asked.period, (asked.first, asked.last)
         ),
-        "counterparties": counterparty_rows(
-            shown.counterparties, named_counterparties(names, tenant.pk)
-        ),
+        "counterparties": rows,
+        "most_title": most_text(rows),
     }
     status = 422 if asked.errors else 200
     return render(request, "ledger/statement.html", context, status=status)

@@ -98,6 +98,7 @@ def nodes(request: HttpRequest, name: str) -> HttpResponse:
         "asked": next((row for row in rows if row.name == asked and row.state == UP), None),
         "drain_fields": _drain_fields(request, errors if do == "drain" else {}),
         "add_fields": _add_fields(request, errors if do == "add" else {}),
+        "add_open": do == "add" or not rows,
         "window_fields": _window_fields(request, errors if do == "window" else {}, facts),
         "change_fields": _change_fields(request, errors if do == "change" else {}),
         "chosen": request.POST.getlist("nodes") if do in ("window", "change") else [],

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from portal.common.clocks import pool_now
+from portal.common.clocks import clocks, pool_now
 from portal.common.forms import instant_text, text, whole
 from portal.common.quota_promises import pool_promise_text
 from portal.common.tenant_badges import tenant_badge
@@ -206,7 +206,7 @@ def _show(request: HttpRequest, asked: GridRequest) -> HttpResponse:
         "headline": headline(types),
         "modes": mode_choices(),
         "since": asked.since_text,
-        "since_at": asked.form.since,
+        "since_at": clocks(asked.facts).instant(asked.form.since),
         "starts_now": asked.form.starts_now,
         "pool_at": asked.now.pool_at,
         "tomorrow": instant_text(tomorrow(asked.now.pool_at)),

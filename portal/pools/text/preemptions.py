@@ -47,7 +47,7 @@ def _row(view: PreemptionRow, times: Clocks) -> dict[str, Any]:
         "badge": badge_of(view.tenant),
         "for_badge": badge_of(view.for_tenant),
         "rule": rule_text(view.rule),
-        "note": numbers_note(view.rule, view.numbers),
+        "note": numbers_note(view.rule, view.numbers, times),
         "outcome": _outcome(view),
     }
 

@@ -178,7 +178,7 @@ def _ends(source: TableSource) -> RoundTable | None:
         ),
         text=_ends_text(decision),
         template="rounds/_round_ends.html",
-        rows=[end_row(row) for row in first],
+        rows=[end_row(row, source.times) for row in first],
         shown=source.shown("ends", len(first), total, count - seen.all),
         sums=ShareSums(decision.ended_gpus, 0),
         foot=_ends_foot(decision),

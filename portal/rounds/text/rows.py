@@ -67,15 +67,16 @@ def places_text(places: Sequence[tuple[str, int]]) -> str:
     return _("{nodes} and {count} more").format(nodes=shown, count=thousands(len(places) - 4))
 
 
-def end_row(row: EndRow) -> dict[str, Any]:
+def end_row(row: EndRow, times: Clocks) -> dict[str, Any]:
     """Return a lease that ended, and why."""
+    early = row.early
     return {
         "row": row,
         "badge": badge_of(row.tenant),
         "where": places_text(row.places),
         "why": why_ended(row),
         "lost": round_text.lost_text(row.lost),
-        "numbers": numbers_note(row.early.rule, row.early.numbers) if row.early else None,
+        "numbers": early and numbers_note(early.rule, early.numbers, times),
     }
 
 

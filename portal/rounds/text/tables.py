@@ -56,12 +56,14 @@ def _reasons_note(row: Round, reasons: list[tuple[str, int]]) -> Note | None:
 def list_title(page: RoundsPage) -> str:
     if not page.rows:
         return _("No rounds yet.")
-    leases, count = plural(page.total("granted"), "lease"), len(page.rows)
+    last = page.rows[0]
+    shown = _unused(last)
     if page.newer is not None:
-        first, last = (thousands(row.number) for row in (page.rows[-1], page.rows[0]))
-        text = _("Rounds {first} to {last} granted {leases}.")
-        return text.format(first=first, last=last, leases=leases)
-    if count == 1:
-        return _("The only round granted {leases}.").format(leases=leases)
-    text = _("The last {count} rounds granted {leases}.")
-    return text.format(count=thousands(count), leases=leases)
+        text = _("Rounds {first} to {last}")
+        return text.format(first=thousands(page.rows[-1].number), last=thousands(last.number))
+    text = _("Round {number} left {gpus} idle and {jobs} queued.")
+    return text.format(
+        number=thousands(last.number),
+        gpus=plural(shown.idle, "GPU"),
+        jobs=plural(shown.waiting, "job"),
+    )
