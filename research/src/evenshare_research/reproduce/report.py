@@ -195,7 +195,7 @@ def _claim_row(claim: Claim) -> list[str]:
 
 
 def _markdown_table(table: ReportTable) -> str:
-    lines = [_line(table.head), _line(["---"] * len(table.head)), *map(_line, table.rows)]
+    lines = [_line(table.head), "|" + "---|" * len(table.head), *map(_line, table.rows)]
     return "\n".join(lines) + "\n"
 
 
