@@ -24,6 +24,7 @@ from evenshare_research.reproduce.model import (
 from evenshare_research.reproduce.philly import philly
 from evenshare_research.reproduce.runs import KeptRun
 from evenshare_research.reproduce.shown import (
+    CLAIMED,
     dotted,
     figures_table,
     number,
@@ -158,7 +159,7 @@ def _fairness(results: Results) -> Findings:
         slowdown_chart("Slowdown of jobs (figure 12)", rows.items()),
     ]
     claims = fairness_claims(rows, results[_NO_COLD])
-    return Findings(claims, [figures_table("Seven policies", rows.items())], charts)
+    return Findings(claims, [figures_table("Seven policies", rows.items(), CLAIMED)], charts)
 
 
 def fairness_claims(rows: Rows, no_cold: Mapping[str, Any]) -> list[Claim]:
@@ -289,7 +290,9 @@ def _lease_lengths(results: Results) -> Findings:
     line = dotted("ltgf", list(rows), [row["jct_s"] for row in rows.values()])
     title = "Mean JCT by lease length (figure 9)"
     chart = ReportChart(title, "lease length, s", "mean JCT, s", [line])
-    return Findings(lease_claims(rows), [figures_table("LTGF by lease length", named)], [chart])
+    return Findings(
+        lease_claims(rows), [figures_table("LTGF by lease length", named, CLAIMED)], [chart]
+    )
 
 
 # ---- section 6.5 ----
@@ -344,7 +347,7 @@ def _sizes(results: Results) -> Findings:
         )
     ]
     named = [(f"{nodes} nodes, {name}", row) for (nodes, name), row in rows.items()]
-    table = figures_table("LTGF and Tiresias-L by size", named)
+    table = figures_table("LTGF and Tiresias-L by size", named, CLAIMED)
     return Findings(size_claims(rows), [table], charts)
 
 
@@ -373,7 +376,7 @@ def settings_claim(plain: Mapping[str, Any], first: Mapping[str, Any]) -> Claim:
 def _ablations(results: Results) -> Findings:
     rows = [(name, results[run]) for name, run in _ABLATED.items()]
     claim = settings_claim(rows[0][1], results[_ABLATED["new jobs first"]])
-    return Findings([claim], [figures_table("Settings of LTGF", rows)])
+    return Findings([claim], [figures_table("Settings of LTGF", rows, CLAIMED)])
 
 
 PARTS = (

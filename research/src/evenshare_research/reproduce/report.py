@@ -10,6 +10,7 @@ from typing import Any
 
 from evenshare_research.reproduce.model import Claim, ClaimVerdict, Findings, Part, ReportTable
 from evenshare_research.reproduce.runs import ROOT, minutes
+from evenshare_research.reproduce.shown import DASH
 from evenshare_research.reproduce.written import (
     CLAIM_HEAD,
     MEASURED,
@@ -42,6 +43,7 @@ VERDICTS = tuple(ClaimVerdict)
 Done = Sequence[tuple[Part, Findings | None]]
 Verdicts = Mapping[str, tuple[PlacedVerdict, ...] | None]  # the verdicts of claims, by part
 NOT_RUN = "not run here"
+PERCENT = " %"
 
 
 def documents(done: Done, measured: str, before: Mapping[str, str] = EMPTY) -> dict[str, str]:
@@ -100,9 +102,23 @@ def _section(findings: Findings, measured: str, ran: str) -> list[str]:
         rows = [_claim_row(claim) for claim in findings.claims]
         parts.append(_markdown_table(ReportTable("", CLAIM_HEAD, rows)))
     parts += [f"{note}\n" for note in findings.notes]
-    for table in findings.tables:
+    for table in map(_with_units_on_top, findings.tables):
         parts += [f"### {table.title}\n", _markdown_table(table)]
     return parts
+
+
+def _with_units_on_top(table: ReportTable) -> ReportTable:
+    """Return a table that names per cent in the head of a column, and not in its cells."""
+    columns = list(zip(table.head, *table.rows, strict=True))
+    for index, (head, *cells) in enumerate(columns):
+        if (
+            "%" not in head
+            and any(PERCENT in cell for cell in cells)
+            and all(PERCENT in cell for cell in cells if cell not in ("", DASH))
+        ):
+            columns[index] = (f"{head},{PERCENT}", *(cell.replace(PERCENT, "") for cell in cells))
+    head, *rows = zip(*columns, strict=True)
+    return ReportTable(table.title, head, rows)
 
 
 def _verdicts(
@@ -179,7 +195,7 @@ def _claim_row(claim: Claim) -> list[str]:
 
 
 def _markdown_table(table: ReportTable) -> str:
-    lines = [_line(table.head), _line(["---"] * len(table.head)), *map(_line, table.rows)]
+    lines = [_line(table.head), "|" + "---|" * len(table.head), *map(_line, table.rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -239,7 +255,7 @@ def page(done: Done, made: str) -> str:
                 f"<h3>{html.escape(chart.title)}</h3>",
                 f'<div class="chart" id="{name}"></div>',
             ]
-        for table in findings.tables:
+        for table in map(_with_units_on_top, findings.tables):
             body += [f"<h3>{_inline(table.title)}</h3>", _table(table)]
     data = json.dumps(charts).replace("<", "\\u003c")
     return (

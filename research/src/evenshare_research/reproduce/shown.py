@@ -67,8 +67,10 @@ def _distributions(
     return ReportChart(title, f"{figure}, cut at {most}", "share of jobs with no more", curves)
 
 
-# Columns for runs of `philly.run`: title, name of the figure, format.
-COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+# Title, name of the figure, format.
+Column = tuple[str, str, Callable[[float | None], str]]
+# Columns for runs of `philly.run`.
+COLUMNS: tuple[Column, ...] = (
     ("sharing loss", "sharing_loss_jobs", percent),
     ("hours under 0.99", "tenant_unfair_intervals", percent),
     ("deficit", "tenant_deficit", percent),
@@ -80,12 +82,16 @@ COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("waste", "waste", percent),
     ("late", "late_vs_fair_reference", percent),
 )
+# The columns of the papers' claims, without those that no claim reads.
+CLAIMED = tuple(
+    column for column in COLUMNS if column[0] not in {"daily deficit", "p99", "use", "late"}
+)
 
 
 def figures_table(
     title: str,
     rows: Iterable[tuple[str, Mapping[str, Any]]],
-    columns: Iterable[tuple[str, str, Callable[[float | None], str]]] = COLUMNS,
+    columns: Sequence[Column] = COLUMNS,
 ) -> ReportTable:
     """Return a table with the figures of runs, which docs/metrics.md defines."""
     return ReportTable(

@@ -18,7 +18,14 @@ from evenshare_research.reproduce.model import (
     verdict_of,
 )
 from evenshare_research.reproduce.runs import KeptRun
-from evenshare_research.reproduce.shown import DASH, bars, figures_table, number, percent
+from evenshare_research.reproduce.shown import (
+    DASH,
+    Column,
+    bars,
+    figures_table,
+    number,
+    percent,
+)
 from evenshare_research.reproduce.unisched_runs import (
     ABLATIONS,
     AWARE,
@@ -46,8 +53,7 @@ RAN = (
     f" on {NODES} nodes of 8 GPUs. Jobs longer than a day are left out: they are one in twenty,"
     " and one of them would fill so few nodes for weeks. By IV-B, the first deadline is drawn"
     " at 1.1 to 2 times the duration, and soft deadlines follow at 1.1, 1.2 and 1.5 times the"
-    " first. Chronus' files, whose deadlines were used here before, have 1.1 to 4.95 times,"
-    " with a median of 2.25. By IV-B, 20 % of the jobs stop by a metric. By their users'"
+    " first. By IV-B, 20 % of the jobs stop by a metric. By their users'"
     " maximum of iterations, they would run up to 31 % longer (II-A). `unisched` and `themis`"
     " have the iteration estimator (IV-D), with a mean error of 10 % (VI-A). So has the greedy"
     " rule. All others plan with the maximum. Of Optimus, IV-D says only that it fits training"
@@ -347,10 +353,11 @@ def weak_note(rows: Rows) -> str:
 
 # ---- tables and the parts ----
 
-COLUMNS = (
+STRICT, SOFT = "strict_miss_rate", "soft_miss_rate"
+COLUMNS: tuple[Column, ...] = (
     ("miss rate", MISS, percent),
-    ("strict missed", "strict_miss_rate", percent),
-    ("soft missed", "soft_miss_rate", percent),
+    ("strict missed", STRICT, percent),
+    ("soft missed", SOFT, percent),
     ("best-effort JCT s", BEST_EFFORT, number),
     ("suspensions per SLO job", "slo_suspensions", lambda value: number(value, 2)),
     ("JCT s", "jct_s", number),
@@ -358,17 +365,36 @@ COLUMNS = (
 
 
 def _table(title: str, rows: Iterable[tuple[str, Row]]) -> ReportTable:
-    return figures_table(title, rows, COLUMNS)
+    named = list(rows)
+    return figures_table(title, named, _columns([row for _, row in named]))
+
+
+def _columns(rows: Iterable[Row]) -> list[Column]:
+    """Return the columns, without strict and soft misses if no deadline is soft."""
+    if any(row[SOFT] is not None for row in rows):
+        return list(COLUMNS)
+    return [column for column in COLUMNS if column[1] not in (STRICT, SOFT)]
+
+
+def _noise_table(rows: Mapping[tuple[str, str], Row]) -> ReportTable:
+    """Return the miss rates of each policy, by the error of the estimates."""
+    errors, names = (list(dict.fromkeys(parts)) for parts in zip(*rows, strict=True))
+    cells = [
+        [f"`{name}`", *(percent(rows[error, name][MISS]) for error in errors)] for name in names
+    ]
+    return ReportTable("Miss rates in MIX2 with wrong estimates", ["", *errors], cells)
 
 
 def _seeds_table(workload: str, rows: Rows) -> ReportTable:
     """Return the means over seeds, and by how many points each policy misses more."""
     ours = rows[workload, OURS]
 
+    columns = _columns(ours)
+
     def line(name: str) -> list[str]:
         gain, half = gain_of(rows[workload, name], ours, MISS)
         more = DASH if name == OURS else f"{number(100 * gain, 2)} ± {number(100 * half, 2)}"
-        shown = [show(mean_of(rows[workload, name], field)) for _, field, show in COLUMNS]
+        shown = [show(mean_of(rows[workload, name], field)) for _, field, show in columns]
         return [f"`{name}`" if name in POLICIES else f"`optimus`{name[7:]}", more, *shown]
 
     jobs, density = mean_of(ours, "jobs"), mean_of(ours, "density")
@@ -377,7 +403,7 @@ def _seeds_table(workload: str, rows: Rows) -> ReportTable:
         f"{workload}: {number(jobs)} jobs a seed, density {number(density, 2)}; no policy misses"
         f" less than {percent(least)}"
     )
-    head = ["", "misses more than `unisched`, points", *(column for column, _, _ in COLUMNS)]
+    head = ["", "misses more than `unisched`, points", *(column for column, _, _ in columns)]
     return ReportTable(title, head, [line(name) for name in COMPARED])
 
 
@@ -408,16 +434,14 @@ def _judge_parts(results: Results) -> Findings:
         chronus_claim(_by_seed(results, CHRONUS)),
         profiled,
     )
-    exact_rows = [
-        (f"`{name}`, exact, seed {seed}", results[EXACT[seed, name]]) for seed, name in EXACT
-    ]
-    noisy_rows = [(f"`{name}`, up to {_noise(noise)}", row) for (noise, name), row in noisy.items()]
+    exact_rows = {(f"exact, seed {seed}", name): results[EXACT[seed, name]] for seed, name in EXACT}
+    noisy_rows = {(f"up to {_noise(noise)}", name): row for (noise, name), row in noisy.items()}
     chronus_rows = [
         (f"{workload}: {name}", results[run]) for (workload, name), run in ABLATIONS.items()
     ]
     left_out = [(name, results[run]) for name, run in OWN_ABLATIONS.items()]
     tables = [
-        _table("MIX2 with wrong estimates", [*exact_rows, *noisy_rows]),
+        _noise_table({**exact_rows, **noisy_rows}),
         _table("UniSched without some of its parts, MIX1, seed 1", left_out),
         _table("Chronus, without and with parts of UniSched, seed 1", chronus_rows),
         _table("UniSched with a profiling run for each job, seed 1", profiled.items()),

@@ -248,7 +248,9 @@ def _shown(theirs: Sequence[Row], ours: Sequence[Row], field: str, show: Show) -
 def _tuned(rows: Mapping[str, Rows]) -> Findings:
     tables = [_choice_table(rows)]
     for group, some in rows.items():
-        tables += [_figures(group, some), _against_default(group, some)]
+        # The differences of the options from the default are in the second table.
+        ends = {name: some[name] for name in (FLOOR_ROW[0], OURS[0])}
+        tables += [_figures(group, ends), _against_default(group, some)]
     return Findings(tables=tables)
 
 

@@ -34,7 +34,7 @@ from evenshare_research.reproduce.philly import (
     simulated_row,
 )
 from evenshare_research.reproduce.runs import DATA, KeptRun
-from evenshare_research.reproduce.shown import figures_table, rho_chart, slowdown_chart
+from evenshare_research.reproduce.shown import CLAIMED, figures_table, rho_chart, slowdown_chart
 
 GPUS_BY_DAY = DATA / "venus_gpus.csv"
 # The day was chosen before any run on it. The paper's slice has this number of tenants.
@@ -116,7 +116,9 @@ def _judge(results: Results) -> Findings:
         rho_chart("Job-level fairness on Venus's quotas", rows.items()),
         slowdown_chart("Slowdown of jobs on Venus's quotas", rows.items()),
     ]
-    return Findings(least_claims(rows), [figures_table("Seven policies", rows.items())], charts)
+    return Findings(
+        least_claims(rows), [figures_table("Seven policies", rows.items(), CLAIMED)], charts
+    )
 
 
 _RAN = (
