@@ -124,8 +124,9 @@ class TestVariables:
         told = set(re.findall(r"(?m)^\| `([A-Z_]+)` \|", text))
         assert set(SERVICES[name]["environment"]) - UVICORN <= told
 
-    def test_of_web_server_are_in_operations_docs(self) -> None:
-        text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    def test_have_a_document(self) -> None:
+        names = ("operations.md", "configuration.md")
+        text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
         assert [name for name in UVICORN | set(example()) if f"`{name}`" not in text] == []
 
     @pytest.mark.parametrize("name", sorted(PORTAL))

@@ -342,10 +342,11 @@ ACTUAL_RAN = (
     " gangs of 1, 1, 2 and 4. The paper does not state gangs."
 )
 JCT_RAN = (
-    'Rounds and speeds are as in "OEF: throughput of 20 tenants". 50 tenants arrive at random within'
-    " three days, each with its 20 jobs of one type (6.3.2). Gangs have 1, 2 and 4 GPUs as often as in"
-    " Philly; durations are log-normal. The demand is 1.135 times the capacity of an equal split in"
-    " three days. The paper states only that its contention is that of Philly (6.1.2)."
+    'Rounds and speeds are as in "OEF: throughput of 20 tenants". 50 tenants arrive at random'
+    " within three days, each with its 20 jobs of one type (6.3.2). Gangs have 1, 2 and 4 GPUs as"
+    " often as in Philly; durations are log-normal. The demand is 1.135 times the capacity of an"
+    " equal split in three days. The paper states only that its contention is that of Philly"
+    " (6.1.2)."
 )
 PARTS = (
     Part("oef", "OEF: shares of 20 tenants", SOURCE, SHARES_RAN, list(_ESTIMATES.values()),

@@ -18,14 +18,7 @@ from evenshare_research.reproduce.model import (
     verdict_of,
 )
 from evenshare_research.reproduce.runs import KeptRun
-from evenshare_research.reproduce.shown import (
-    DASH,
-    Column,
-    bars,
-    figures_table,
-    number,
-    percent,
-)
+from evenshare_research.reproduce.shown import DASH, bars, number, percent
 from evenshare_research.reproduce.unisched_runs import (
     ABLATIONS,
     AWARE,
@@ -41,6 +34,14 @@ from evenshare_research.reproduce.unisched_runs import (
     PROFILED,
     RUNS,
     SEEDS,
+)
+from evenshare_research.reproduce.unisched_tables import (
+    BEST_EFFORT,
+    MISS,
+    Row,
+    columns_of,
+    noise_table,
+    runs_table,
 )
 
 SOURCE = (
@@ -70,7 +71,6 @@ PARTS_RAN = (
     " estimates were chosen on Chronus' own deadlines. If stated, each job has a profiling run of"
     " two GPUs for five minutes, as in the paper."
 )
-MISS, BEST_EFFORT = "deadline_miss_rate", "best_effort_jct_s"
 ALIKE = 0.01  # by how much noise may change a miss rate
 POINTS_LESS = 0.052  # by how much the miss rate is below that of Chronus
 PROFILING_WAIT_S = 840
@@ -78,7 +78,6 @@ PROFILING_WAIT_S = 840
 T_95 = dict(enumerate((4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26), start=3))
 
 Noise = tuple[int, int]
-Row = Mapping[str, Any]
 Rows = Mapping[tuple[str, str], Sequence[Row]]  # by workload and policy, a row per seed
 
 
@@ -353,43 +352,12 @@ def weak_note(rows: Rows) -> str:
 
 # ---- tables and the parts ----
 
-STRICT, SOFT = "strict_miss_rate", "soft_miss_rate"
-COLUMNS: tuple[Column, ...] = (
-    ("miss rate", MISS, percent),
-    ("strict missed", STRICT, percent),
-    ("soft missed", SOFT, percent),
-    ("best-effort JCT s", BEST_EFFORT, number),
-    ("suspensions per SLO job", "slo_suspensions", lambda value: number(value, 2)),
-    ("JCT s", "jct_s", number),
-)
-
-
-def _table(title: str, rows: Iterable[tuple[str, Row]]) -> ReportTable:
-    named = list(rows)
-    return figures_table(title, named, _columns([row for _, row in named]))
-
-
-def _columns(rows: Iterable[Row]) -> list[Column]:
-    """Return the columns, without strict and soft misses if no deadline is soft."""
-    if any(row[SOFT] is not None for row in rows):
-        return list(COLUMNS)
-    return [column for column in COLUMNS if column[1] not in (STRICT, SOFT)]
-
-
-def _noise_table(rows: Mapping[tuple[str, str], Row]) -> ReportTable:
-    """Return the miss rates of each policy, by the error of the estimates."""
-    errors, names = (list(dict.fromkeys(parts)) for parts in zip(*rows, strict=True))
-    cells = [
-        [f"`{name}`", *(percent(rows[error, name][MISS]) for error in errors)] for name in names
-    ]
-    return ReportTable("Miss rates in MIX2 with wrong estimates", ["", *errors], cells)
-
 
 def _seeds_table(workload: str, rows: Rows) -> ReportTable:
     """Return the means over seeds, and by how many points each policy misses more."""
     ours = rows[workload, OURS]
 
-    columns = _columns(ours)
+    columns = columns_of(ours)
 
     def line(name: str) -> list[str]:
         gain, half = gain_of(rows[workload, name], ours, MISS)
@@ -441,10 +409,10 @@ def _judge_parts(results: Results) -> Findings:
     ]
     left_out = [(name, results[run]) for name, run in OWN_ABLATIONS.items()]
     tables = [
-        _noise_table({**exact_rows, **noisy_rows}),
-        _table("UniSched without some of its parts, MIX1, seed 1", left_out),
-        _table("Chronus, without and with parts of UniSched, seed 1", chronus_rows),
-        _table("UniSched with a profiling run for each job, seed 1", profiled.items()),
+        noise_table({**exact_rows, **noisy_rows}),
+        runs_table("UniSched without some of its parts, MIX1, seed 1", left_out),
+        runs_table("Chronus, without and with parts of UniSched, seed 1", chronus_rows),
+        runs_table("UniSched with a profiling run for each job, seed 1", profiled.items()),
     ]
     return Findings(claims, tables)
 
