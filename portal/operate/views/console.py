@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.charts.page import NavItem
 from portal.common.access import about, access, signed_in
-from portal.common.clocks import clocks, pool_now, shows_the_wall
+from portal.common.clocks import Clocks, pool_now, shows_the_wall
 from portal.site.request_id import request_id_of
 from scheduling.engine.installed import missing_part
 from scheduling.models import Pool
@@ -165,7 +165,7 @@ def page(
             "console_key": f"pool-{pool.name}" if isinstance(pool, PoolFacts) else key,
             "pool_nav": beneath,
             "pool_clock": clock if clock and not shows_the_wall(clock) else None,
-            "pool_clock_at": clocks(pool).instant(clock.pool_at) if clock else None,
+            "pool_clock_at": Clocks(clock).instant(clock.pool_at) if clock else None,
             "pool_key": key,
             "missing_part": missing,
         },
