@@ -15,9 +15,10 @@ ROOTS = (
     *("SweepSubmission", "SweepRow", "SweepJobRow", "JobActionsDone"),
     *("SubscriptionRequest", "SubscriptionRow", "SubscriptionMade"),
     *("PoolRow", "PoolWhole", "QueueRow", "QuotaUseRow", "PriceRow"),
+    *("QuotaAskRequest", "QuotaChangeRow"),
 )
 # Requests, whose fields may all be left out here; the portal names the missing ones.
-REQUESTS = frozenset({"JobSubmission", "SweepSubmission", "SubscriptionRequest"})
+REQUESTS = frozenset({"JobSubmission", "SweepSubmission", "SubscriptionRequest", "QuotaAskRequest"})
 _HEAD = '''"""REST answers and requests as types, written by `make fields`.
 
 Their fields are described in the portal's /api/v1/docs. Money is text with six decimals; times are

@@ -1,4 +1,4 @@
-"""Test that a manager requests, lists and withdraws a quota by the command."""
+"""Test that a manager requests, lists and withdraws a quota by the command and the SDK."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evenshare import Client, RequestConflictError
 from evenshare.cli.main import main
 from tenants.models import Membership, QuotaChangeRequest
 from tests.functional.api_stage import ApiStage, api_stage
@@ -46,3 +47,16 @@ def test_requests_lists_and_withdraws(stage: ApiStage, capsys: Run) -> None:
     assert json.loads(does("quota", "withdraw", asked, "-o", "json"))["state"] == "withdrawn"
     assert does("quota", "requests", "--state", "open") == ""
     assert does(*ask, "--until", "Monday", code=2) == ""
+
+
+def test_sdk_requests_lists_and_withdraws(stage: ApiStage) -> None:
+    requests = Client().quota_requests
+    wanted = {"pool": stage.pool, "gpu_type": "v100", "gpus": 4, "reason": "course"}
+    made = requests.make(**wanted, key="k")  # type: ignore[arg-type]  # a plain dictionary
+    assert requests.make(**wanted, key="k") == made  # type: ignore[arg-type]  # as above
+    with pytest.raises(RequestConflictError):
+        requests.make(**wanted)  # type: ignore[arg-type]  # as above
+    assert list(requests.list(pool=stage.pool, state="open")) == [made]
+    assert requests.withdraw(made)["state"] == "withdrawn"
+    assert requests.withdraw(made["id"])["id"] == made["id"]
+    assert list(requests.list(state="open")) == []

@@ -434,6 +434,38 @@ QueueRow = TypedDict(
         "submitted_at": "str",
     },
 )
+QuotaAskRequest = TypedDict(
+    "QuotaAskRequest",
+    {
+        "tenant": "str | None",
+        "pool": "str",
+        "gpu_type": "str",
+        "gpus": "int",
+        "until": "str | None",
+        "reason": "str",
+    },
+    total=False,
+)
+QuotaChangeRow = TypedDict(
+    "QuotaChangeRow",
+    {
+        "id": "str",
+        "tenant": "str",
+        "pool": "str",
+        "gpu_type": "str",
+        "gpus": "int",
+        "quota": "int",
+        "until": "str | None",
+        "reason": "str",
+        "state": "Literal['open', 'approved', 'declined', 'withdrawn']",
+        "asked_by": "str",
+        "asked_at": "str",
+        "approved_gpus": "int | None",
+        "decided_by": "str",
+        "decided_at": "str | None",
+        "answer": "str",
+    },
+)
 QuotaPromiseRow = TypedDict(
     "QuotaPromiseRow",
     {

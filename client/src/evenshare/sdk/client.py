@@ -12,6 +12,7 @@ from evenshare.cli.config import Server, checked_token, server
 
 from .jobs import Jobs
 from .notifications import Notifications
+from .quotas import QuotaRequests
 from .sweeps import Sweeps
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Client:
         self.sweeps = Sweeps(self._transport)
         self.pools = Pools(self._transport)
         self.notifications = Notifications(self._transport)
+        self.quota_requests = QuotaRequests(self._transport)
 
     def __repr__(self) -> str:
         return f"Client({self._transport.server.url!r})"
