@@ -135,7 +135,7 @@ class TestAccess:
         page.keyboard.press("Enter")
         page.wait_for_selector("#impact")
         found += serious(page)
-        asked = page.locator("main time").first
+        asked = page.locator("main dd time").first
         at = datetime.fromisoformat(asked.get_attribute("datetime") or "")
         assert asked.inner_text() == f"{at.astimezone(ZoneInfo(ZONE)):%Y-%m-%d %H:%M:%S}"
         assert "UTC" in (asked.get_attribute("title") or "")
