@@ -84,7 +84,7 @@ class TestNodesPage:
         shown = page(there.operator, path)
         table = shown.split('id="nodes"')[1].split("</section>")[0]
         assert "round-changed from:body" in table
-        assert "next round" in table
+        assert "renews or ends at the next round" in table
         Node.objects.update(state="drained", effective_state="drained")
         table = page(there.operator, path).split('id="nodes"')[1]
         assert "ends at the next round" in table

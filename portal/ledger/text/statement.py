@@ -29,7 +29,7 @@ ITSELF = gettext_noop("itself, on its own idle quota")
 OPERATOR = gettext_noop("operator, for unallocated quota")
 OPERATOR_LATE = gettext_noop("operator, for time without rounds")
 OPERATOR_START = gettext_noop("operator, for a late start")
-HIDDEN = "others"
+OWN, HIDDEN = "itself", "others"
 
 
 class VisibleNames:
@@ -87,7 +87,7 @@ def named_counterparties(names: VisibleNames, own_id: int) -> dict[str, NamedCou
         (key, name, frozenset({tenant})) for key, (tenant, name) in tenants.items()
     ]
     shown += [
-        ("itself", _(ITSELF), frozenset({own_id})),
+        (OWN, _(ITSELF), frozenset({own_id})),
         ("operator", _(OPERATOR), frozenset({None})),
     ]
     visible = frozenset({own_id, None, *(tenant for tenant, _name in tenants.values())})
@@ -180,17 +180,15 @@ def headline(tenant: str, earned: Decimal, paid: Decimal, first: date, last: dat
 
 
 def most_text(rows: Sequence[CounterpartyTotal]) -> str:
-    """Return to which counterparty most was paid, or from which most was earned."""
-    rows = [row for row in rows if row.name != _(ITSELF)]
-    paid = max(rows, key=lambda row: row.paid, default=None)
-    if paid and paid.paid:
-        text = _("Most was paid to {name}: {amount} credits")
-        return text.format(name=paid.name, amount=credits_text(paid.paid))
-    earned = max(rows, key=lambda row: row.earned, default=None)
-    if earned and earned.earned:
-        text = _("Most was earned from {name}: {amount} credits")
-        return text.format(name=earned.name, amount=credits_text(earned.earned))
-    return _("By counterparty")
+    """Return the largest amount earned from, or paid to, another counterparty, with its name."""
+    sums = [(row.earned, True, row.name) for row in rows if row.key != OWN]
+    sums += [(row.paid, False, row.name) for row in rows if row.key != OWN]
+    amount, is_earned, name = max(sums, default=(Decimal(0), True, ""))
+    if not amount:
+        return _("By counterparty")
+    earned = _("Most was earned from {name}: {amount} credits")
+    paid = _("Most was paid to {name}: {amount} credits")
+    return (earned if is_earned else paid).format(name=name, amount=credits_text(amount))
 
 
 def _date_text(day: date) -> str:

@@ -53,7 +53,7 @@ def home(request: HttpRequest) -> HttpResponse:
         pools = all_pools()
         now = {facts.id: pool_now(facts).pool_at for facts in pools}
         alerts = queue(pools, now, with_jobs=may_see_jobs(request))
-        used, queued = _used_gpus(), active_jobs()
+        used, jobs = _used_gpus(), active_jobs()
         changes = audit_page(limit=CHANGES)[0]
         names = {tenant.slug: tenant.name for tenant in all_tenants()}
         requests = list_quota_requests(None, state="open", limit=LISTED)[0]
@@ -63,7 +63,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "alerts": alerts,
         "count_text": _(NUMBERS[count]) if count in NUMBERS else thousands(count),
         "pools": [
-            (facts, line_of(facts), used[facts.id], queued.get((facts.id, "pending"), 0))
+            (facts, line_of(facts), used[facts.id], jobs.get((facts.id, "pending"), 0))
             for facts in pools
         ],
         "changes": [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
-from portal.ledger.text.statement import ITSELF, OPERATOR, VisibleNames
+from billing.selectors.statements import CounterpartyTotal
+from portal.ledger.text.statement import ITSELF, OPERATOR, OWN, VisibleNames, most_text
 from scheduling.models import Pool
 from scheduling.selectors.visibility import Visibility, VisibleTenant
 
@@ -54,3 +57,14 @@ class TestTenantName:
         for pools in ([], [HIDES], [FULL, ALIAS]):
             assert VisibleNames(ME, pools).of(ME) == ITSELF
             assert VisibleNames(ME, pools).of(None) == OPERATOR
+
+
+class TestMost:
+    def test_names_the_largest_amount_of_another(self) -> None:
+        def row(name: str, earned: int, paid: int, key: str = "") -> CounterpartyTotal:
+            return CounterpartyTotal("usage", 1, name, 1, Decimal(earned), Decimal(paid), key)
+
+        rows = [row("ada", 400, 1), row("bob", 2, 30), row("own", 900, 900, OWN)]
+        assert most_text(rows) == "Most was earned from ada: 400.00 credits"
+        assert most_text(rows[1:]) == "Most was paid to bob: 30.00 credits"
+        assert most_text(rows[2:]) == most_text([row("ada", 0, 0)]) == "By counterparty"
