@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,11 @@ def test_requests_lists_and_withdraws(stage: ApiStage, capsys: Run) -> None:
 
 def test_sdk_requests_lists_and_withdraws(stage: ApiStage) -> None:
     requests = Client().quota_requests
-    wanted = {"pool": stage.pool, "gpu_type": "v100", "gpus": 4, "reason": "course"}
-    made = requests.make(**wanted, key="k")  # type: ignore[arg-type]  # a plain dictionary
-    assert requests.make(**wanted, key="k") == made  # type: ignore[arg-type]  # as above
+    ask = partial(requests.make, pool=stage.pool, gpu_type="v100", gpus=4, reason="course")
+    made = ask(key="k")
+    assert ask(key="k") == made
     with pytest.raises(RequestConflictError):
-        requests.make(**wanted)  # type: ignore[arg-type]  # as above
+        ask()
     assert list(requests.list(pool=stage.pool, state="open")) == [made]
     assert requests.withdraw(made)["state"] == "withdrawn"
     assert requests.withdraw(made["id"])["id"] == made["id"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .api import Transport
@@ -38,13 +39,8 @@ def contribution(options: argparse.Namespace, client: Transport, screen: Termina
     asked = {name: getattr(options, name) for name in ("tenant", "pool", "since", "until")}
     if options.lines:
         lines = list(client.pages("/contribution/lines", options.limit, **asked))
-        if screen.answered(lines):
-            pass
-        elif lines:
-            _table(screen, LINE, lines)
-        else:
-            screen.note("nothing was lent in this period")
-        return 0
+        heads, nothing = [head for _, head in LINE], "nothing was lent in this period"
+        return screen.listed(lines, nothing, heads, partial(_cells, LINE), RIGHT)
     shown = client.get("/contribution", **asked)
     if screen.answered(shown):
         return 0
@@ -86,8 +82,11 @@ def _summary(screen: Terminal, shown: Mapping[str, Any]) -> None:
 def _table(
     screen: Terminal, columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    cells = [[_cell(row, key) for key, _ in columns] for row in rows]
-    screen.table([head for _, head in columns], cells, RIGHT)
+    screen.table([head for _, head in columns], [_cells(columns, row) for row in rows], RIGHT)
+
+
+def _cells(columns: Sequence[tuple[str, str]], row: Mapping[str, Any]) -> list[str]:
+    return [_cell(row, key) for key, _ in columns]
 
 
 def _cell(row: Mapping[str, Any], key: str) -> str:

@@ -211,7 +211,9 @@ def _verify(
     for finding in findings:
         tally.add(finding)
     keep_head(path, head, known, from_files=from_files)
-    if not screen.answered(_plain(head, findings, tally)):
+    if screen.writes_json:
+        screen.json(_plain(head, findings, tally))
+    else:
         for text in head_lines(head):
             screen.line(inert(text))
         for text in gap_lines(tally):

@@ -117,7 +117,9 @@ def _verify(options: argparse.Namespace, client: Transport, screen: Terminal, fi
         report.not_recomputed[text] += count
     report.unproven += rounds.unproven
     accepted = frozenset(options.accept) | (NEED_ROUNDS if why == NOT_ASKED else frozenset())
-    if not screen.answered(_plain(asked, report, rounds, accepted)):
+    if screen.writes_json:
+        screen.json(_plain(asked, report, rounds, accepted))
+    else:
         _print(screen, asked, report, rounds, accepted)
     head = rounds.head
     if options.from_dir is None and not options.no_report and head is not None and head.size:
