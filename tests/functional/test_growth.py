@@ -1,7 +1,8 @@
 """Test that no request, task or round reads more because the past or the queue is longer.
 
 Each runs on three stages: a short past and queue, a past ten times as long, and a queue ten times
-as long. The database counts the rows that its scans return. `GROWTH_TABLE=<file>` writes them all.
+as long. The database counts the rows that its scans return. `GROWTH_TABLE=<file>` writes them all;
+docs/testing.md lists those that grow.
 """
 
 from __future__ import annotations
