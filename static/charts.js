@@ -147,7 +147,7 @@
       chart.drawn = (chart.drawn || 0) + 1;
       var still = chart.plot.querySelector(".chart-still");
       if (still) still.remove();
-      chart.box.dataset.drawn = chart.drawn;
+      chart.plot.dataset.drawn = chart.drawn;
       listen(chart);
     });
   }

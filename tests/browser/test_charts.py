@@ -16,6 +16,7 @@ from django.db import connection
 from scheduling.models import Round
 from tenants.models import Tenant
 from tests.browser.axe import serious
+from tests.browser.charts import drawn
 from tests.browser.complaints import complaints_of
 from tests.browser.session import give_session
 from tests.functional.pool_stage import Stage
@@ -67,19 +68,6 @@ def page(there: Stage, site: str, browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def drawn(page: Page, key: str, times: int = 1) -> Locator:
-    """Wait until a chart has been drawn at least `times` times; open what it is folded in."""
-    chart = page.locator(f"#{key}")
-    chart.evaluate("one => { const fold = one.closest('details'); if (fold) fold.open = true; }")
-    chart.locator(".chart-draw").scroll_into_view_if_needed()
-    # A function and not an expression, because the policy blocks the evaluation of expressions.
-    page.wait_for_function(
-        "([key, times]) => Number(document.getElementById(key).dataset.drawn) >= times",
-        arg=[key, times],
-    )
-    return chart
-
-
 def plot(page: Page, key: str, expression: str) -> Any:
     """Return a value of Plotly's chart, which its element has as `plot`."""
     return page.eval_on_selector(f"#{key} .chart-plot", f"plot => {expression}")
@@ -87,7 +75,7 @@ def plot(page: Page, key: str, expression: str) -> Any:
 
 def redrawn(page: Page, key: str, act: Any) -> None:
     """Call `act`, and wait until the chart was drawn again."""
-    before = int(page.get_attribute(f"#{key}", "data-drawn") or 0)
+    before = int(page.get_attribute(f"#{key} .chart-plot", "data-drawn") or 0)
     act()
     drawn(page, key, before + 1)
 
@@ -353,6 +341,13 @@ class TestLivePage:
         redrawn(page, "chart-use", beta.click)
         points = plot(page, "chart-use", "plot.data[0].x.length")
         traces = page.locator("#chart-use .main-svg").count()
+
+        # Regression: a refresh without a new round removed the count of drawings.
+        with page.expect_response(f"**/pools/{there.pool}/history/"):
+            page.evaluate("document.querySelector('#chart-use').title = 'before'")
+            page.evaluate("htmx.trigger(document.body, 'round-changed')")
+        page.locator("#chart-use:not([title])").wait_for()
+        drawn(page, "chart-use", 2)
 
         def next_round() -> None:
             there.lab.round(after_s=900)

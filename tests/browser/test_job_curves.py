@@ -12,6 +12,7 @@ import pytest
 from portal.common.compare_links import compare_url
 from scheduling.models import Job
 from tests.browser.axe import serious
+from tests.browser.charts import drawn
 from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage
 
@@ -50,13 +51,6 @@ def run(stage: LocalStage, scale: float) -> Job:
     said = {"version": 1, "series": {"loss": loss, "lr": [[1, 3e-5]]}}
     (folder / "metrics.json").write_text(json.dumps(said))
     return job
-
-
-def drawn(page: Page, key: str) -> None:
-    page.locator(f"#{key} .chart-draw").scroll_into_view_if_needed()
-    page.wait_for_function(
-        "key => Number(document.getElementById(key).dataset.drawn) >= 1", arg=key
-    )
 
 
 def fits(page: Page) -> bool:

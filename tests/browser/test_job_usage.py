@@ -14,6 +14,7 @@ from scheduling.engine.clock import read_clock
 from scheduling.models import Job
 from scheduling.services.jobs import cancel_job
 from tests.browser.axe import serious
+from tests.browser.charts import drawn
 from tests.browser.complaints import complaints_of
 from tests.browser.local_stage import LocalStage, local_stage
 from tests.tools import eventually
@@ -57,23 +58,13 @@ def page(stage: LocalStage, site: str, browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
-def drawn(page: Page, key: str, times: int = 1) -> None:
-    """Wait until a chart has been drawn at least `times` times."""
-    page.locator(f"#usage-{key}").wait_for()
-    page.locator(f"#usage-{key} .chart-draw").scroll_into_view_if_needed()
-    page.wait_for_function(
-        "([key, times]) => Number(document.getElementById(`usage-${key}`).dataset.drawn) >= times",
-        arg=[key, times],
-    )
-
-
 class TestJobUsage:
     def test_appears_updates_and_stops_with_job(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit("sleep", "6000", gpus=2)
         # Open the page before the first sample exists.
         page.goto(f"/jobs/{job.uid}/")
         for key in KEYS:
-            drawn(page, key)
+            drawn(page, f"usage-{key}")
         page.locator("#usage h2", has_text="GPUs at").wait_for()
         assert serious(page) == []
         # The job has the first two of the node's four GPUs.
@@ -87,7 +78,7 @@ class TestJobUsage:
         newest = page.locator("#usage-cpu-rows tbody tr").first
         before = newest.text_content()
         eventually(lambda: newest.text_content() != before)
-        drawn(page, "cpu", 2)
+        drawn(page, "usage-cpu", 2)
         page.click("#usage-cpu-table summary")
         assert "mean, cores" in page.inner_text("#usage-cpu-rows thead")
         cancel_job(job=Job.objects.get(pk=job.pk), now=read_clock(job.pool_id))
@@ -97,7 +88,7 @@ class TestJobUsage:
     def test_hidden_tab_does_not_poll(self, stage: LocalStage, page: Page) -> None:
         job = stage.submit("sleep", "6000")
         page.goto(f"/jobs/{job.uid}/")
-        drawn(page, "cpu")
+        drawn(page, "usage-cpu")
         page.evaluate(
             "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
         )

@@ -12,7 +12,7 @@ import pytest
 from evenshare.runtime.sets import complete_sets
 from tests.tools import PATIENCE_S, eventually
 
-from .gang import COUNT, FOREVER, Gang, preempt
+from .gang import COUNT, FOREVER, Gang, codes_of, preempt, signal_all
 from .job import SOURCE
 
 MakeGang = Callable[..., Gang]
@@ -72,7 +72,7 @@ class TestPreemptedGang:
         assert preempt(ranks) == [99, 99]
 
     def test_with_step_longer_than_grace_keeps_previous_step(self, make: MakeGang) -> None:
-        gang = make(grace_s=4.0)
+        gang = make()
         program = (
             "import sys, time; from evenshare import lease\n"
             "state = lease.resume({'step': 0})\n"
@@ -82,15 +82,19 @@ class TestPreemptedGang:
         )
         ranks = gang.start("long", program=program)
         eventually(lambda: gang.job.text.count("stored") == 2)
-        assert preempt(ranks) == [99, 99]
+        signal_all(ranks)
+        eventually(gang.knows_complete_set)
+        gang.end_grace()
+        assert codes_of(ranks) == [99, 99]
         assert "without its last step" in gang.job.text
         gang.start(program=program)
         assert gang.begun_at() == [1, 1]
 
     def test_with_stuck_rank_keeps_previous_checkpoint_set(self, make: MakeGang) -> None:
-        gang = make(grace_s=2.0)
+        gang = make()
         assert preempt_at(gang, 3) == [99, 99]
         [step] = steps_of(gang)
+        gang.job.grace_s = 2.0
         ranks = gang.start(FOREVER, variables={1: {"PAUSE": "1000"}})
         gang.reaches(step + 5)
         assert preempt(ranks) == [74, 74]
@@ -130,17 +134,17 @@ class TestKilledRank:
     def test_at_end_of_lease_leaves_consistent_set(
         self, moment: str, rank: int, make: MakeGang
     ) -> None:
-        gang = make(grace_s=1.5)
-        gang.job.grace_s = 20.0
+        gang = make()
         assert preempt_at(gang, 3) == [99, 99]
         [kept] = steps_of(gang)
 
-        gang.job.grace_s = 1.5
+        gang.job.grace_s = PATIENCE_S
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         gang.reaches(kept + 3)
-        codes = preempt(ranks)
-        assert codes[rank] == -signal.SIGKILL
-        assert codes[1 - rank] in (99, 74)
+        signal_all(ranks)
+        assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
+        gang.end_grace()
+        assert ranks[1 - rank].wait(PATIENCE_S) in (99, 74)
 
         after = gang.start("2")
         begun = gang.begun_at()
@@ -154,9 +158,10 @@ class TestKilledRank:
 
     @pytest.mark.parametrize(("moment", "rank"), [("whole", 1), ("whole", 0), ("agreed", 0)])
     def test_at_start_of_lease_loses_nothing(self, moment: str, rank: int, make: MakeGang) -> None:
-        gang = make(grace_s=1.5)
+        gang = make()
         assert preempt_at(gang, 3) == [99, 99]
         [kept] = steps_of(gang)
+        gang.job.grace_s = 1.5
         ranks = gang.start(FOREVER, variables={rank: {"DIE": moment}})
         assert ranks[rank].wait(PATIENCE_S) == -signal.SIGKILL
         preempt(ranks)
@@ -182,8 +187,9 @@ class TestKilledRank:
 class TestStaleRank:
     def test_completes_no_set_after_waking_up(self, make: MakeGang) -> None:
         """The rank of an ended lease was paused before it wrote its part of a set."""
-        gang = make(grace_s=1.5)
+        gang = make()
         assert preempt_at(gang, 3) == [99, 99]
+        gang.job.grace_s = 1.5
         ranks = gang.start(FOREVER)
         gang.reaches(1)
         ranks[1].send_signal(signal.SIGSTOP)
