@@ -15,9 +15,9 @@ from scheduling.services.execute_simulation import execute_simulation
 from scheduling.services.simulations import claim_simulations
 from tests.browser.arrival import follow
 from tests.browser.axe import serious
+from tests.browser.charts import drawn
 from tests.browser.complaints import complaints_of
 from tests.browser.keyboard import tab_to
-from tests.browser.test_charts import drawn
 from tests.browser.test_operator import opened
 from tests.functional.visitors import Town, town
 from tests.stages import Copy, copied, name_of_copy
