@@ -28,6 +28,7 @@ from scheduling.engine.executors.base import (
 )
 from scheduling.engine.well_formed import Listing, well_formed
 from scheduling.models import ExecutorHealth, Pool
+from scheduling.selectors import stored_texts as texts
 
 # FAILURES failures in a row open the breaker, for COOL_DOWN_S at first. Each failed probe doubles
 # the time, up to COOL_DOWN_MAX_S.
@@ -139,8 +140,7 @@ class GuardedExecutor:
         )
         if not may_probe or not over.update(open_until=now + timedelta(seconds=PROBE_S)):
             raise BreakerOpenError(
-                f"not asked: {self.health.failures} calls in a row failed,"
-                f" the last: {self.health.error}"
+                texts.NOT_ASKED.format(count=self.health.failures, error=self.health.error)
             )
 
     def _note_failure(self, error: str) -> None:

@@ -108,13 +108,35 @@ NOT_RESUMED = gettext_noop("not resumed there: {error}")
 
 TOOL_SILENT = gettext_noop("{tool} did not answer within {seconds} s")
 NO_TOOL = gettext_noop("{tool} is not installed here: the portal needs Slurm's client tools")
-NO_PARTITION = gettext_noop("sinfo: the partition {partition} does not exist, or has no nodes")
+SILENT_AS_USER = gettext_noop("{tool} as {user} did not answer within {seconds} s")
+NOT_ASKED = gettext_noop("not asked: {count} calls in a row failed, the last: {error}")
+NO_EXECUTOR = gettext_noop("executor {executor} is not installed; installed are {installed}")
+RUNS_AS_PORTAL = gettext_noop(
+    "executor {executor} runs jobs as the portal's user: not in production"
+)
+NO_PARTITION = gettext_noop("{where}: the partition {partition} does not exist, or has no nodes")
+NODES_NOT_LISTED = gettext_noop("squeue did not list the nodes of job {job}")
+NO_WATCH = gettext_noop("{folder}: is not a folder of a watch ({error})")
 NO_SLURM_OPERATOR = gettext_noop("{error}: the portal's user is not a Slurm operator ({document})")
 MANY_LISTED = gettext_noop("squeue lists {count} jobs; at most {most} are watched")
 TOKEN_REJECTED = gettext_noop("{where} rejects the token or the user ({status})")
 NO_ANSWER = gettext_noop("{where} gives no answer of {version} ({trouble})")
 TOKEN_EXPIRED = gettext_noop("the token in {path} has expired: write a new token there")
 TOKEN_UNREADABLE = gettext_noop("the token of slurmrestd in {path} cannot be read ({error})")
+TOKEN_OF_OTHER = gettext_noop(
+    "the token in {path} is for the user {other}, the portal runs as {user}: write one for {user}"
+    " there"
+)
+NO_TOKEN = gettext_noop("{path} contains no token of `scontrol token`")
+OTHER_PEER = gettext_noop(
+    "it runs as the user {other}, the portal as {user}: run it as the portal's user, or give"
+    " `token_file`"
+)
+NO_OWN_NAME = gettext_noop("the portal's user {user} has no name here")
+SUBMITS_AS_OTHER = gettext_noop(
+    "{where} submits jobs as the user {other}, the portal is {user}: use one user with the same"
+    " number everywhere"
+)
 FOLDER_GONE = gettext_noop(
     "the folder {folder} is gone, although jobs run: mount it again, or create {active} to give up"
     " the jobs that ran there"
@@ -122,6 +144,37 @@ FOLDER_GONE = gettext_noop(
 WRONG_OPTIONS = gettext_noop(
     "executor_options of the pool {pool} are wrong: {error}; see {document}"
 )
+
+# ---- why a job cannot run as its tenant's Unix user ----
+
+NO_USER_OF_TENANT = gettext_noop(
+    "the tenant {tenant} has no Unix user: name one in `users` of executor_options"
+)
+NO_USER = gettext_noop("there is no Unix user {user} on the portal's machine")
+USER_IS_ROOT = gettext_noop("the Unix user {user} is root: jobs never run as root")
+USER_OF_PORTAL = gettext_noop("the Unix user {user} is the portal's own: use another user")
+GROUP_OF_PORTAL = gettext_noop(
+    "the primary group of the Unix user {user} belongs to root or the portal: give the user its own"
+    " group"
+)
+NOT_IN_GROUP = gettext_noop(
+    "the portal's user is not in the primary group of {user} ({number}): add it (usermod -aG) and"
+    " start the portal again"
+)
+ONE_USER = gettext_noop(
+    "the Unix users {user} and {other} are one user ({number}) with two names: use one"
+)
+ONE_GROUP = gettext_noop(
+    "the Unix users {user} and {other} have one primary group ({number}), and could read each"
+    " other's files: give each user its own group"
+)
+FILES_OF_OTHERS = gettext_noop(
+    "files in {folder} ({files}) do not belong to {user}, the user of this tenant's jobs: change"
+    " their owner (docs/slurm.md, Users of tenants)"
+)
+FOLDER_NOT_SHARED = gettext_noop("its folder cannot be shared with the Unix user {user}: {error}")
+NOT_AS_USER = gettext_noop("nothing can be submitted as {user}: {error}")
+NO_PROGRAM = gettext_noop("{program} is not installed here")
 
 # ---- why a round cannot be decided again ----
 

@@ -16,6 +16,7 @@ from django.conf import settings
 from evenshare_core.entry_points import EntryGroup
 from evenshare_core.estimation.evaluations import MetricPoint
 from scheduling.engine.executors.pool_options import NoOptions
+from scheduling.selectors import stored_texts as texts
 
 
 class ExecutorError(Exception):
@@ -218,7 +219,7 @@ def executor_for(name: str) -> Executor:
     """
     executor = _class_of(name)
     if settings.PRODUCTION and executor.traits.runs_as_portal:
-        raise ExecutorError(f"executor {name!r} runs jobs as the portal's user: not in production")
+        raise ExecutorError(texts.RUNS_AS_PORTAL.format(executor=repr(name)))
     return executor()
 
 
@@ -254,7 +255,7 @@ def _class_of(name: str) -> type[Executor]:
     """
     entry = EXECUTORS.get(name)
     if entry is None:
-        unknown = f"executor {name!r} is not installed; installed are {', '.join(EXECUTORS)}"
+        unknown = texts.NO_EXECUTOR.format(executor=repr(name), installed=", ".join(EXECUTORS))
         raise ExecutorError(FAULTS.get(name, unknown))
     try:
         return _load(entry)

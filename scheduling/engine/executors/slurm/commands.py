@@ -147,7 +147,7 @@ class Slurm:
             return int(said)
         why = last_line(done.stderr) or f"answered {done.stdout[:100]!r}"
         if submission.user and not _SAID_BY_SBATCH.search(done.stderr):
-            raise SubmissionRefusedError(f"nothing can be submitted as {submission.user}: {why}")
+            raise SubmissionRefusedError(texts.NOT_AS_USER.format(user=submission.user, error=why))
         refuses = submission.user or "job submission failed" in done.stderr
         if refuses and not is_passing(why):
             raise SubmissionRefusedError(why)
@@ -215,11 +215,10 @@ class Slurm:
         try:
             return _run_bounded(command, self._environment(tool))
         except FileNotFoundError as error:
-            raise SubmissionRefusedError(
-                f"nothing can be submitted as {user}: {command[0]} is not installed here"
-            ) from error
+            why = texts.NO_PROGRAM.format(program=command[0])
+            raise SubmissionRefusedError(texts.NOT_AS_USER.format(user=user, error=why)) from error
         except subprocess.TimeoutExpired as error:
-            text = f"{tool} as {user} did not answer within {CALL_S:g} s"
+            text = texts.SILENT_AS_USER.format(tool=tool, user=user, seconds=f"{CALL_S:g}")
             raise SlurmSilentError(text) from error
 
     def _environment(self, tool: str) -> dict[str, str]:

@@ -70,6 +70,7 @@ from scheduling.engine.executors.slurm.users import (
 )
 from scheduling.engine.executors.spans import EngineWord, instant
 from scheduling.models import Job, Lease, Pool
+from scheduling.selectors import stored_texts as texts
 from tenants.scopes import site_scope
 
 # An unlisted lease is lost only after this time: a restarted controller may forget its jobs.
@@ -233,7 +234,7 @@ class SlurmExecutor(ShimExecutor):
         try:
             share_folders(self._root, token, user)
         except PermissionError as error:
-            why = f"its folder cannot be shared with the Unix user {user.name}: {error}"
+            why = texts.FOLDER_NOT_SHARED.format(user=user.name, error=error)
             raise UserRefusedError(why) from error
         return is_new
 

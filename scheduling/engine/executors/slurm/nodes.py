@@ -61,7 +61,7 @@ def read_nodes(slurm: Tools) -> list[EngineNode]:
     )
     nodes = parse_nodes(text, slurm.options)
     if not nodes:
-        raise ExecutorError(texts.NO_PARTITION.format(partition=partition))
+        raise ExecutorError(texts.NO_PARTITION.format(where="sinfo", partition=partition))
     return nodes
 
 

@@ -97,7 +97,7 @@ def look(slurm: Slurm, at: int, *, tenant: str = "account") -> dict[tuple[str, i
         for row in cut:
             row["nodelist"] = whole.get(row["jobarrayid"], "")
             if not row["nodelist"]:
-                raise ExecutorError(f"squeue did not list the nodes of job {row['jobarrayid']}")
+                raise ExecutorError(texts.NODES_NOT_LISTED.format(job=row["jobarrayid"]))
     observed = (_row(cells, at, tenant) for cells in rows)
     return {row.key: row for row in observed if row is not None}
 

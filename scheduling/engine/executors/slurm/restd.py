@@ -39,6 +39,7 @@ from scheduling.engine.executors.slurm.restd_http import (
     RestdClient,
     RestdRefusedError,
 )
+from scheduling.selectors import stored_texts as texts
 
 # Slurm's error numbers that concern jobs. Any other number means that the controller was not
 # reached.
@@ -133,8 +134,9 @@ class RestdSubmitter(Slurm):
         if others:
             self.client.ask(RestdAnswer, "DELETE", f"job/{job_id}")
             raise ExecutorError(
-                f"{self.client.where} submits jobs as the user {others.pop()}, the portal is"
-                f" {os.geteuid()}: use one user with the same number everywhere"
+                texts.SUBMITS_AS_OTHER.format(
+                    where=self.client.where, other=others.pop(), user=os.geteuid()
+                )
             )
 
 

@@ -127,7 +127,7 @@ class RestdClient:
         try:
             status, data = self._exchange(method, target, body, headers, until)
         except TimeoutError as error:
-            text = f"{self.where} did not answer within {CALL_S:g} s"
+            text = texts.TOOL_SILENT.format(tool=self.where, seconds=f"{CALL_S:g}")
             raise SlurmSilentError(text) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = str(error) or type(error).__name__
@@ -197,8 +197,9 @@ class RestdClient:
         token = self._token()
         own, claims = _own_name(), self._claims(token)
         if claims.sun != own:
-            text = f"the token in {path} is for the user {claims.sun[:60]!r}, the portal runs as"
-            raise ExecutorError(f"{text} {own!r}: write one for {own!r} there")
+            raise ExecutorError(
+                texts.TOKEN_OF_OTHER.format(path=path, other=repr(claims.sun[:60]), user=repr(own))
+            )
         if claims.exp <= time.time():
             raise ExecutorError(texts.TOKEN_EXPIRED.format(path=path))
         return {"X-SLURM-USER-NAME": own, "X-SLURM-USER-TOKEN": token}
@@ -223,7 +224,7 @@ class RestdClient:
             return msgspec.json.decode(urlsafe_b64decode(payload), type=_TokenClaims)
         except _NO_JSON:
             # Do not chain the original error, which could show a part of the token.
-            text = f"{self.options.token_file} contains no token of `scontrol token`"
+            text = texts.NO_TOKEN.format(path=self.options.token_file)
             raise ExecutorError(text) from None
 
 
@@ -312,14 +313,11 @@ def _check_peer(bare: socket.socket) -> None:
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", bare.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if uid != os.geteuid():
-        raise ValueError(
-            f"it runs as the user {uid}, the portal as {os.geteuid()}: run it as the portal's user,"
-            " or give `token_file`"
-        )
+        raise ValueError(texts.OTHER_PEER.format(other=uid, user=os.geteuid()))
 
 
 def _own_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:
-        raise ExecutorError(f"the portal's user {os.geteuid()} has no name here") from error
+        raise ExecutorError(texts.NO_OWN_NAME.format(user=os.geteuid())) from error

@@ -7,6 +7,7 @@ from scheduling.engine.executors.node_source import EngineNode
 from scheduling.engine.executors.slurm.nodes import NodeText, engine_node
 from scheduling.engine.executors.slurm.restd import RestdSlurm
 from scheduling.engine.executors.slurm.restd_http import RestdAnswer
+from scheduling.selectors import stored_texts as texts
 
 
 class RestdNode(msgspec.Struct, frozen=True):
@@ -35,11 +36,11 @@ def read_restd_nodes(slurm: RestdSlurm) -> list[EngineNode]:
     """
     partition = slurm.options.partition
     every = slurm.client.ask(RestdNodes, "GET", "nodes").nodes
-    texts = [_text(node) for node in every if partition in node.partitions]
-    if not texts:
-        text = f"the partition {partition} does not exist, or has no nodes"
-        raise ExecutorError(f"{slurm.client.where}: {text}")
-    return [engine_node(text, slurm.options) for text in sorted(texts)]
+    found = [_text(node) for node in every if partition in node.partitions]
+    if not found:
+        where = slurm.client.where
+        raise ExecutorError(texts.NO_PARTITION.format(where=where, partition=partition))
+    return [engine_node(text, slurm.options) for text in sorted(found)]
 
 
 def _text(node: RestdNode) -> NodeText:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from scheduling.engine.executors.shim.files import is_shared, lease_folder, make_private, read_text
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.selectors import stored_texts as texts
 
 # Users can enter the root but not list it: they can open only paths that they know.
 ROOT_MODE = 0o711
@@ -52,21 +53,14 @@ def user_of(options: SlurmOptions, tenant: str) -> UnixUser | None:
         return None
     name = options.user_of(tenant)
     if not name:
-        raise UserRefusedError(
-            f"the tenant {tenant} has no Unix user: name one in `users` of executor_options"
-        )
+        raise UserRefusedError(texts.NO_USER_OF_TENANT.format(tenant=tenant))
     user = find_user(name)
     for other in sorted(set(options.users.values()) - {name}):
         uid, gid = _numbers_of(other)
         if uid == user.uid:
-            raise UserRefusedError(
-                f"the Unix users {name} and {other} are one user ({uid}) with two names: use one"
-            )
+            raise UserRefusedError(texts.ONE_USER.format(user=name, other=other, number=uid))
         if gid == user.gid:
-            raise UserRefusedError(
-                f"the Unix users {name} and {other} have one primary group ({gid}), and could"
-                f" read each other's files: give each user its own group"
-            )
+            raise UserRefusedError(texts.ONE_GROUP.format(user=name, other=other, number=gid))
     return user
 
 
@@ -79,21 +73,15 @@ def find_user(name: str) -> UnixUser:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise UserRefusedError(f"there is no Unix user {name} on the portal's machine") from None
+        raise UserRefusedError(texts.NO_USER.format(user=name)) from None
     if entry.pw_uid == 0:
-        raise UserRefusedError(f"the Unix user {name} is root: jobs never run as root")
+        raise UserRefusedError(texts.USER_IS_ROOT.format(user=name))
     if entry.pw_uid == os.geteuid():
-        raise UserRefusedError(f"the Unix user {name} is the portal's own: use another user")
+        raise UserRefusedError(texts.USER_OF_PORTAL.format(user=name))
     if entry.pw_gid in (0, os.getegid()):
-        raise UserRefusedError(
-            f"the primary group of the Unix user {name} belongs to root or the portal: give the"
-            f" user its own group"
-        )
+        raise UserRefusedError(texts.GROUP_OF_PORTAL.format(user=name))
     if os.geteuid() != 0 and entry.pw_gid not in os.getgroups():
-        raise UserRefusedError(
-            f"the portal's user is not in the primary group of {name} ({entry.pw_gid}): add it"
-            f" (usermod -aG) and start the portal again"
-        )
+        raise UserRefusedError(texts.NOT_IN_GROUP.format(user=name, number=entry.pw_gid))
     return UnixUser(name, entry.pw_uid, entry.pw_gid)
 
 
@@ -189,8 +177,7 @@ def _take_over(job: Path, user: UnixUser) -> None:
     others = sorted(entry.name for entry in foreign if entry.name not in REPLACED)
     if others:
         raise UserRefusedError(
-            f"files in {job} ({', '.join(others[:3])}) do not belong to {user.name}, the user of"
-            f" this tenant's jobs: change their owner (docs/slurm.md, Users of tenants)"
+            texts.FILES_OF_OTHERS.format(folder=job, files=", ".join(others[:3]), user=user.name)
         )
     for entry in foreign:
         with contextlib.suppress(IsADirectoryError):

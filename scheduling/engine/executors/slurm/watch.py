@@ -28,6 +28,7 @@ from scheduling.engine.executors.slurm.observation import (
     observed_nodes,
 )
 from scheduling.engine.executors.slurm.options import SlurmOptions
+from scheduling.selectors import stored_texts as texts
 
 OBSERVED, LOOKS = "observed.csv", "looks.csv"
 OBSERVED_COLUMNS = (
@@ -88,7 +89,8 @@ class PartitionWatch:
             self.rows = {row.key: row for row in _read_rows(self.folder / OBSERVED)}
             self.looks = list(_read_looks(self.folder / LOOKS))
         except (ValueError, KeyError, TypeError) as error:
-            raise ExecutorError(f"{self.folder}: is not a folder of a watch ({error})") from error
+            text = texts.NO_WATCH.format(folder=self.folder, error=error)
+            raise ExecutorError(text) from error
 
     def look(self) -> PartitionLook:
         """Poll once, and store the result.
