@@ -146,7 +146,7 @@ class TestPage:
         assert record.after == {
             "executor_options": {"cpus_per_gpu": None, "accounts": {"north": "physics"}}
         }
-        assert "executor options, accounts, north" in page(there.operator, "/operate/audit/")
+        assert "Executor options, accounts, north" in page(there.operator, "/operate/audit/")
         assert _save(there, wanted).status_code == 302
         assert "No changes, so nothing was saved" in page(there.operator, _path(there))
         assert AuditRecord.objects.count() == 1
@@ -370,7 +370,7 @@ class TestCommand:
             "executor_options": {"conf": "/etc/slurm/new.conf"},
             "same_cluster": True,
         }
-        assert "same cluster" in page(there.operator, "/operate/audit/")
+        assert "Same cluster" in page(there.operator, "/operate/audit/")
 
     @pytest.mark.parametrize(
         ("written", "said"),

@@ -9,6 +9,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from portal.charts.figures import plural
+from portal.operate.text.audit_values import code_text, value_name
+from tenants.language import marked
 from tenants.selectors.quota_records import dilution_text
 
 ACTION_TEXTS = {
@@ -73,27 +75,6 @@ ACTION_TEXTS = {
     "simulation.cancelled": gettext_noop("cancelled a simulation"),
     "simulation.shown": gettext_noop("showed tenants their results of a replay"),
     "simulation.hidden": gettext_noop("hid tenants' results of a replay"),
-}
-MODE_TEXTS = {
-    "RESERVE": gettext_noop("reserve"),
-    "LEND": gettext_noop("lend"),
-    "LEND_AND_BORROW": gettext_noop("lend and borrow"),
-}
-# Names of values whose keys do not read as words.
-VALUE_TEXTS = {
-    "by_offer": gettext_noop("by offer"),
-    "ends_at": gettext_noop("end"),
-    "floor_price": gettext_noop("floor price"),
-    "gpu_type": gettext_noop("GPU type"),
-    "gpus": gettext_noop("GPUs"),
-    "is_active": gettext_noop("may log in"),
-    "is_shown": gettext_noop("shown to tenants"),
-    "max_price": gettext_noop("maximum price"),
-    "nodes": gettext_noop("nodes"),
-    "people": gettext_noop("sharing among people"),
-    "starts_at": gettext_noop("begin"),
-    "tokens_dropped": gettext_noop("API tokens revoked"),
-    "until": gettext_noop("until"),
 }
 # Kept for undoing; not shown.
 INNER = {"planned_at", "next_round", "undoes", "since"}
@@ -173,10 +154,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         was, becomes = old.get(name, ""), new.get(name, "")
         # A removed value has no "after"; a member's name is shown even if it is unchanged.
         if was != becomes or name == "member":
-            text = _(VALUE_TEXTS[name]) if name in VALUE_TEXTS else name.replace("_", " ")
             # An invitation by a link has no name.
             is_blank = name == "member" and not (was or becomes)
-            yield Difference(text, was, _("anyone with the link") if is_blank else becomes)
+            after_text = _("anyone with the link") if is_blank else becomes
+            yield Difference(value_name(name), was, after_text)
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
@@ -186,12 +167,12 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}, ")
         else:
-            yield path + name, _shown(value)
+            yield path + name, _shown(value, name)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, name: str) -> str:
     if isinstance(value, list):
-        return ", ".join(_shown(item) for item in value)
+        return ", ".join(_shown(item, name) for item in value)
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if value is None:
@@ -200,7 +181,7 @@ def _shown(value: object) -> str:
     if _INSTANT.match(text):
         return _minute(text)
     amount = _MICRO.fullmatch(text)
-    return amount[1] if amount else text
+    return marked(amount[1]) if amount else code_text(name, text)
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:
@@ -217,7 +198,7 @@ def _periods(rows: Any, key: tuple[str, str]) -> str:
 
 
 def _period(row: Mapping[str, Any]) -> str:
-    parts = [plural(row["gpus"], "GPU"), _(MODE_TEXTS[row["mode"]])]
+    parts = [plural(row["gpus"], "GPU"), code_text("mode", row["mode"])]
     if row["borrow_limit"] is not None:
         parts.append(_("borrows up to {limit}").format(limit=row["borrow_limit"]))
     if row["lend_limit"] is not None:

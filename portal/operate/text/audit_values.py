@@ -1,0 +1,124 @@
+"""Names of the values of audit records, as forms name them, and texts of their codes."""
+
+from collections.abc import Mapping
+
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from billing.requests import AllowanceRequest, CreditTermsRequest, GiftRequest
+from evenshare_core.policies.options import describe_options
+from evenshare_core.policies.registry import POLICIES
+from scheduling.models import Pool
+from scheduling.requests.nodes import NodeRequest, WindowRequest
+from scheduling.requests.pools import PoolChangeRequest, PriceRequest, ScaleRequest
+from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.requests.simulations import HistoryRequest, SimulationRequest
+from tenants.input.requests import request_fields
+from tenants.models import Membership, User
+from tenants.requests import RoleRequest, TenantRequest
+
+# Names of values that no form has, or under another name.
+_NAMES = {
+    "by_offer": gettext_noop("by offer"),
+    "channel": gettext_noop("channel"),
+    "days": gettext_noop("days"),
+    "ends_at": gettext_noop("end"),
+    "executor_options": gettext_noop("executor options"),
+    "floor_price": gettext_noop("floor price"),
+    "gpus": gettext_noop("GPUs"),
+    "hold": gettext_noop("hold"),
+    "host": gettext_noop("host"),
+    "identity": gettext_noop("identity"),
+    "invitation": gettext_noop("invitation"),
+    "is_active": gettext_noop("may log in"),
+    "is_shown": gettext_noop("shown to tenants"),
+    "job": gettext_noop("job"),
+    "kinds": gettext_noop("messages"),
+    "lease": gettext_noop("lease"),
+    "leases": gettext_noop("leases"),
+    "max_price": gettext_noop("maximum price"),
+    "member": gettext_noop("member"),
+    "node": gettext_noop("node"),
+    "options": gettext_noop("options"),
+    "paused": gettext_noop("paused"),
+    "people": gettext_noop("sharing among people"),
+    "priority": gettext_noop("priority"),
+    "processes": gettext_noop("processes"),
+    "quarantine": gettext_noop("quarantine"),
+    "request": gettext_noop("request"),
+    "same_cluster": gettext_noop("same cluster"),
+    "scopes": gettext_noop("scopes"),
+    "seen": gettext_noop("list that was confirmed"),
+    "sessions_ended": gettext_noop("sessions ended"),
+    "simulation": gettext_noop("simulation"),
+    "site_role": gettext_noop("role for the site"),
+    "source": gettext_noop("source"),
+    "speeds": gettext_noop("speed on"),
+    "starts_at": gettext_noop("begin"),
+    "state": gettext_noop("state"),
+    "token": gettext_noop("token"),
+    "tokens": gettext_noop("tokens"),
+    "tokens_dropped": gettext_noop("API tokens revoked"),
+    "transfer": gettext_noop("transfer"),
+    "until": gettext_noop("until"),
+    "username": gettext_noop("login name"),
+}
+# Forms whose fields have the names of the others.
+_FORMS = (
+    PoolChangeRequest, ScaleRequest, PriceRequest, NodeRequest, WindowRequest, SharingRequest,
+    OfferRequest, CreditTermsRequest, AllowanceRequest, GiftRequest, TenantRequest, RoleRequest,
+    HistoryRequest, SimulationRequest,
+)  # fmt: skip # a list of names
+# Texts of values that are codes, by the value's name.
+_CODES: Mapping[str, Mapping[str, str]] = {
+    "mode": {
+        "RESERVE": gettext_noop("reserve"),
+        "LEND": gettext_noop("lend"),
+        "LEND_AND_BORROW": gettext_noop("lend and borrow"),
+    },
+    "role": dict(Membership.Role.choices),
+    "site_role": dict(User.SiteRole.choices),
+    "state": {
+        "up": gettext_noop("up"),
+        "drained": gettext_noop("drained"),
+        "lost": gettext_noop("lost"),
+        "queued": gettext_noop("queued"),
+        "running": gettext_noop("running"),
+        "cancelled": gettext_noop("cancelled"),
+    },
+    "visibility": dict(Pool.Visibility.choices),
+}
+
+
+def _labels() -> Mapping[str, tuple[str, str]]:
+    """Return the label and the unit of each field of the forms, and of each policy's options."""
+    found: dict[str, tuple[str, str]] = {}
+    for policy in POLICIES.values():
+        for option in describe_options(policy.options_type):
+            found[", ".join(("options", option.name))] = (option.label, option.unit)
+    for form in reversed(_FORMS):
+        for name, field in request_fields(form).items():
+            if field.input.label:
+                found[name] = (field.input.label, field.input.unit)
+    return found
+
+
+_LABELS = _labels()
+
+
+def value_name(path: str) -> str:
+    """Return a value's name; the path of a nested value has a comma after each name."""
+    if path in _NAMES:
+        return capfirst(_(_NAMES[path]))
+    if path in _LABELS:
+        label, unit = _LABELS[path]
+        return f"{_(label)}, {_(unit)}" if unit else _(label)
+    outer, _comma, name = path.partition(", ")
+    return f"{value_name(outer)}, {name}" if name else capfirst(path.replace("_", " "))
+
+
+def code_text(name: str, code: str) -> str:
+    """Return the text of a value that is a code; any other value is unchanged."""
+    text = _CODES.get(name, {}).get(code)
+    return code if text is None else _(text)
