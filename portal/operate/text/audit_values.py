@@ -93,15 +93,15 @@ _CODES: Mapping[str, Mapping[str, str]] = {
 
 def _labels() -> Mapping[str, tuple[str, str]]:
     """Return the label and the unit of each field of the forms, and of each policy's options."""
-    found: dict[str, tuple[str, str]] = {}
+    labels: dict[str, tuple[str, str]] = {}
     for policy in POLICIES.values():
         for option in describe_options(policy.options_type):
-            found[", ".join(("options", option.name))] = (option.label, option.unit)
+            labels[", ".join(("options", option.name))] = (option.label, option.unit)
     for form in reversed(_FORMS):
         for name, field in request_fields(form).items():
             if field.input.label:
-                found[name] = (field.input.label, field.input.unit)
-    return found
+                labels[name] = (field.input.label, field.input.unit)
+    return labels
 
 
 _LABELS = _labels()

@@ -36,11 +36,11 @@ def read_restd_nodes(slurm: RestdSlurm) -> list[EngineNode]:
     """
     partition = slurm.options.partition
     every = slurm.client.ask(RestdNodes, "GET", "nodes").nodes
-    found = [_text(node) for node in every if partition in node.partitions]
-    if not found:
+    lines = [_text(node) for node in every if partition in node.partitions]
+    if not lines:
         where = slurm.client.where
         raise ExecutorError(texts.NO_PARTITION.format(where=where, partition=partition))
-    return [engine_node(text, slurm.options) for text in sorted(found)]
+    return [engine_node(text, slurm.options) for text in sorted(lines)]
 
 
 def _text(node: RestdNode) -> NodeText:
