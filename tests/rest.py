@@ -36,7 +36,8 @@ FILES = {
         market_prospects measured_speeds offers operate operate_quotas policy_comparison
         postgres_identity price_forecasts profiles profiling profiling_local retention sealing
         session_proxy settings_impact simulations slurm_check_pool slurm_executor_contract
-        slurm_starting slurm_usage slurm_users_hostile slurm_users_settings sync_quota unreadable
+        slurm_sessions slurm_starting slurm_usage slurm_users_hostile slurm_users_settings
+        sync_quota unreadable
     """,
     "papers": """
         market_optimum
