@@ -75,7 +75,7 @@ class TestCheckpointSignal:
         assert preempt(process) == answer
 
     def test_kills_program_after_grace_period(self, job: Job) -> None:
-        job.grace_s = 0.4
+        job.grace_s = 3.0
         process = job.run(sleeper("print('not now', flush=True)"))
         job.says("up")
         assert preempt(process) == -signal.SIGKILL
