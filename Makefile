@@ -5,7 +5,7 @@ RUN = .venv/bin/python
 # Our code is compiled once and not by every process of a run, wherever that is switched off.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: catalogs fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock core demo dev
+.PHONY: catalogs fields run run-slurm test test-rest test-fast lint bench reproduce soak mutate clean lock record core demo dev
 
 run: demo
 	@exec $(RUN) manage.py up
@@ -72,6 +72,13 @@ lock: dev
 fields: dev
 	@$(RUN) -m scheduling.requests.client_table > client/src/evenshare/cli/job_fields.py
 	@$(RUN) -m portal.site.client_answers > client/src/evenshare/sdk/answers.py
+
+# The REST API's recorded answers, after an intended change. Each step reads what the last one wrote.
+record: dev
+	@export EVENSHARE_RECORD=1; \
+	$(RUN) -m pytest -q -n0 tests/functional/test_rest_corpus.py && \
+	$(RUN) -m pytest -q -n0 tests/unit/portal/test_api_examples.py -k recorded_answers && \
+	$(RUN) -m pytest -q -n0 tests/functional/test_rest_description.py
 
 # The translations of pages: new texts are added, unused ones removed (docs/translation.md).
 catalogs: dev
