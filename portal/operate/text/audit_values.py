@@ -12,7 +12,7 @@ from evenshare_core.policies.registry import POLICIES
 from scheduling.models import Pool
 from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.requests.pools import PoolChangeRequest, PriceRequest, ScaleRequest
-from scheduling.requests.sharing import OfferRequest, SharingRequest
+from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
 from scheduling.requests.simulations import HistoryRequest, SimulationRequest
 from tenants.input.requests import request_fields
 from tenants.models import Membership, User
@@ -22,11 +22,8 @@ from tenants.requests import RoleRequest, TenantRequest
 _NAMES = {
     "by_offer": gettext_noop("by offer"),
     "channel": gettext_noop("channel"),
-    "days": gettext_noop("days"),
     "ends_at": gettext_noop("end"),
     "executor_options": gettext_noop("executor options"),
-    "floor_price": gettext_noop("floor price"),
-    "gpus": gettext_noop("GPUs"),
     "hold": gettext_noop("hold"),
     "host": gettext_noop("host"),
     "identity": gettext_noop("identity"),
@@ -37,7 +34,6 @@ _NAMES = {
     "kinds": gettext_noop("messages"),
     "lease": gettext_noop("lease"),
     "leases": gettext_noop("leases"),
-    "max_price": gettext_noop("maximum price"),
     "member": gettext_noop("member"),
     "node": gettext_noop("node"),
     "options": gettext_noop("options"),
@@ -61,14 +57,13 @@ _NAMES = {
     "tokens": gettext_noop("tokens"),
     "tokens_dropped": gettext_noop("API tokens revoked"),
     "transfer": gettext_noop("transfer"),
-    "until": gettext_noop("until"),
     "username": gettext_noop("login name"),
 }
 # Forms whose fields have the names of the others.
 _FORMS = (
     PoolChangeRequest, ScaleRequest, PriceRequest, NodeRequest, WindowRequest, SharingRequest,
-    OfferRequest, CreditTermsRequest, AllowanceRequest, GiftRequest, TenantRequest, RoleRequest,
-    HistoryRequest, SimulationRequest,
+    OfferRequest, PriceLimitRequest, CreditTermsRequest, AllowanceRequest, GiftRequest,
+    TenantRequest, RoleRequest, HistoryRequest, SimulationRequest,
 )  # fmt: skip # a list of names
 # Texts of values that are codes, by the value's name.
 _CODES: Mapping[str, Mapping[str, str]] = {
@@ -92,29 +87,32 @@ _CODES: Mapping[str, Mapping[str, str]] = {
 
 
 def _labels() -> Mapping[str, tuple[str, str]]:
-    """Return the label and the unit of each field of the forms, and of each policy's options."""
-    labels: dict[str, tuple[str, str]] = {}
-    for policy in POLICIES.values():
-        for option in describe_options(policy.options_type):
-            labels[", ".join(("options", option.name))] = (option.label, option.unit)
-    for form in reversed(_FORMS):
-        for name, field in request_fields(form).items():
-            if field.input.label:
-                labels[name] = (field.input.label, field.input.unit)
-    return labels
+    """Return the label and the unit of each field of the forms; an earlier form wins."""
+    return {
+        name: (field.input.label, field.input.unit)
+        for form in reversed(_FORMS)
+        for name, field in request_fields(form).items()
+        if field.input.label
+    }
 
 
 _LABELS = _labels()
+_OPTIONS = {
+    option.name: (option.label, option.unit)
+    for policy in POLICIES.values()
+    for option in describe_options(policy.options_type)
+}
 
 
 def value_name(path: str) -> str:
     """Return a value's name; the path of a nested value has a comma after each name."""
+    outer, _comma, name = path.partition(", ")
     if path in _NAMES:
         return capfirst(_(_NAMES[path]))
-    if path in _LABELS:
-        label, unit = _LABELS[path]
-        return f"{_(label)}, {_(unit)}" if unit else _(label)
-    outer, _comma, name = path.partition(", ")
+    label = _OPTIONS.get(name) if outer == "options" else _LABELS.get(path)
+    if label is not None:
+        text, unit = label
+        return f"{_(text)}, {_(unit)}" if unit else _(text)
     return f"{value_name(outer)}, {name}" if name else capfirst(path.replace("_", " "))
 
 
