@@ -29,8 +29,17 @@ from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually, require_tool
 
 SERVE = (sys.executable, "-m", "evenshare.session")
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "client" / "src"), "SHELL": "/bin/sh"}
 PORTAL = "portal.test"
 COOKIE = "__Host-evenshare-session"
+
+
+def is_ready(job: Job) -> bool:
+    """Return whether the server of a session answers; it must have reported no problem."""
+    state = session_state(job)
+    assert state is not None
+    assert not state.problem
+    return state.is_ready
 
 
 @dataclass
@@ -44,12 +53,11 @@ class SessionWorld:
 
     def job(self, name: str = "ada", kind: str = "shell", **fields: Any) -> Job:
         """Start an interactive job of a person, without waiting for its server."""
-        environment = {"PYTHONPATH": str(ROOT / "client" / "src"), "SHELL": "/bin/sh"}
         token = self.local.run(
             *fields.pop("command", SERVE),
             session=kind,
             submitted_by=self.people[name],
-            environment={**environment, **fields.pop("environment", {})},
+            environment={**ENVIRONMENT, **fields.pop("environment", {})},
             **fields,
         )
         job = Job.objects.select_related("pool", "tenant").get(pk=self.local.job(token))
@@ -59,13 +67,7 @@ class SessionWorld:
         return job
 
     def ready(self, job: Job) -> Job:
-        def is_ready() -> bool:
-            state = session_state(job)
-            assert state is not None
-            assert not state.problem
-            return state.is_ready
-
-        eventually(is_ready)
+        eventually(lambda: is_ready(job))
         return job
 
     def token(self, job: Job) -> str:

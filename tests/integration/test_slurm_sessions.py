@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,14 @@ from portal.demo.slurm.cluster import SlurmCluster
 from scheduling.engine.clock import read_clock
 from scheduling.engine.executors.base import ReportState, token_job
 from scheduling.models import Job, Lease, LeaseSlot
-from scheduling.services.sessions import enter_session, find_target, open_session, session_state
+from scheduling.services.sessions import enter_session, find_target, open_session
 from tenants.models import Membership, User
-from tests.architecture.sources import ROOT
+from tests.integration.session_world import ENVIRONMENT, SERVE, is_ready
 from tests.integration.slurm_world import SlurmWorld, slurm_world
 from tests.ports import free_port
 from tests.tools import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.usefixtures("committed_db")
-
-SERVE = (sys.executable, "-m", "evenshare.session")
 
 
 @pytest.fixture
@@ -49,22 +46,14 @@ class TestGang:
         ada = User.objects.create_user("ada", password="x" * 20)
         Membership.objects.create(user=ada, tenant=world.lab.tenants["a"], role="member")
         lease = world.run(
-            *SERVE, gpus=(2, 1), session="shell", submitted_by=ada,
-            environment={"PYTHONPATH": str(ROOT / "client" / "src"), "SHELL": "/bin/sh"},
-        )  # fmt: skip # one call
+            *SERVE, gpus=(2, 1), session="shell", submitted_by=ada, environment=ENVIRONMENT
+        )
         job = Job.objects.select_related("pool").get(pk=token_job(lease))
         Lease.objects.filter(job=job).update(
             state="running", started_at=read_clock(job.pool_id).pool_at
         )
         LeaseSlot.objects.filter(lease__job=job).update(holding=True)
-
-        def is_ready() -> bool:
-            state = session_state(job)
-            assert state is not None
-            assert not state.problem
-            return state.is_ready
-
-        eventually(is_ready)
+        eventually(lambda: is_ready(job))
         url = urlsplit(open_session(job=job, user=ada, now=timezone.now()).url or "")
         [code] = parse_qs(url.query)["code"]
         token = enter_session(host=url.netloc, code=code, now=timezone.now())
@@ -76,5 +65,5 @@ class TestGang:
         assert status(int(port), Authorization=target.authorization) == 200
         world.stop(lease)
         assert world.ended(lease).state is ReportState.STOPPED
-        assert not is_ready()
+        assert not is_ready(job)
         assert find_target(host=url.netloc, token=token or "") is None
