@@ -9,7 +9,8 @@ from django.utils.translation import gettext_noop
 from billing.requests import AllowanceRequest, CreditTermsRequest, GiftRequest
 from evenshare_core.policies.options import describe_options
 from evenshare_core.policies.registry import POLICIES
-from scheduling.models import Pool
+from portal.common.credit_text import PERIODS
+from scheduling.models import Pool, Simulation
 from scheduling.requests.nodes import NodeRequest, WindowRequest
 from scheduling.requests.pools import PoolChangeRequest, PriceRequest, ScaleRequest
 from scheduling.requests.sharing import OfferRequest, PriceLimitRequest, SharingRequest
@@ -20,8 +21,10 @@ from tenants.requests import RoleRequest, TenantRequest
 
 # Names of values that no form has, or under another name.
 _NAMES = {
+    "at": gettext_noop("pool time"),
     "by_offer": gettext_noop("by offer"),
     "channel": gettext_noop("channel"),
+    "do": gettext_noop("action"),
     "ends_at": gettext_noop("end"),
     "executor_options": gettext_noop("executor options"),
     "hold": gettext_noop("hold"),
@@ -31,6 +34,7 @@ _NAMES = {
     "is_active": gettext_noop("may log in"),
     "is_shown": gettext_noop("shown to tenants"),
     "job": gettext_noop("job"),
+    "kind": gettext_noop("kind"),
     "kinds": gettext_noop("messages"),
     "lease": gettext_noop("lease"),
     "leases": gettext_noop("leases"),
@@ -38,6 +42,11 @@ _NAMES = {
     "node": gettext_noop("node"),
     "options": gettext_noop("options"),
     "paused": gettext_noop("paused"),
+    "period_action": gettext_noop("when the budget is used up"),
+    "period_amount": gettext_noop("budget"),
+    "period_ends_at": gettext_noop("end of the budget's period"),
+    "period_kind": gettext_noop("period of the budget"),
+    "period_starts_at": gettext_noop("begin of the budget's period"),
     "people": gettext_noop("sharing among people"),
     "priority": gettext_noop("priority"),
     "processes": gettext_noop("processes"),
@@ -67,11 +76,18 @@ _FORMS = (
 )  # fmt: skip # a list of names
 # Texts of values that are codes, by the value's name.
 _CODES: Mapping[str, Mapping[str, str]] = {
+    "kind": {
+        Simulation.Kind.NEXT_HOURS: gettext_noop("next hours"),
+        Simulation.Kind.LEASE_LENGTHS: gettext_noop("lease lengths"),
+        Simulation.Kind.HISTORY: gettext_noop("replay"),
+    },
     "mode": {
         "RESERVE": gettext_noop("reserve"),
         "LEND": gettext_noop("lend"),
         "LEND_AND_BORROW": gettext_noop("lend and borrow"),
     },
+    "period_action": {"warn": gettext_noop("warn"), "block": gettext_noop("block")},
+    "period_kind": {kind.value: text for kind, text in PERIODS.items()},
     "role": dict(Membership.Role.choices),
     "site_role": dict(User.SiteRole.choices),
     "state": {
