@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -10,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from portal.charts.figures import plural
 from portal.operate.text.audit_values import code_text, value_name
-from tenants.language import marked
+from tenants.language import number
 from tenants.selectors.quota_records import dilution_text
 
 ACTION_TEXTS = {
@@ -80,8 +81,7 @@ ACTION_TEXTS = {
 INNER = {"planned_at", "next_round", "undoes", "since"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(\+00:00|Z)$")
-# An amount to the micro-credit, and before its zeros at least two decimals.
-_MICRO = re.compile(r"(-?\d+\.\d\d\d*?)0*")
+_DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,10 @@ def _shown(value: object, name: str) -> str:
     text = str(value)
     if _INSTANT.match(text):
         return _minute(text)
-    amount = _MICRO.fullmatch(text)
-    return marked(amount[1]) if amount else code_text(name, text)
+    if name != "name" and _DECIMAL.fullmatch(text):
+        # As an amount, also the decimal numbers of speeds and prices: at least two decimals.
+        return number(Decimal(text), max(2, len(text.rstrip("0").partition(".")[2])))
+    return code_text(name, text)
 
 
 def _quotas(before: Any, after: Any) -> Iterator[Difference]:

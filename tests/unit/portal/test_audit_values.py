@@ -30,9 +30,9 @@ class TestDifferences:
     def test_show_texts_of_codes_and_numbers_of_language(self) -> None:
         before = {"role": "viewer", "period_amount": "10.000000", "period_kind": "month"}
         with override("de"):
-            shown = list(differences(before, {"role": "manager", "period_amount": "1.500000"}))
+            shown = list(differences(before, {"role": "manager", "period_amount": "1200.5"}))
         assert shown == [
             Difference("Rolle", "Leser", "Manager"),
-            Difference("Budget", "10,00", "1,50"),
+            Difference("Budget", "10,00", "1.200,50"),
             Difference("Zeitraum des Budgets", "Kalendermonat", ""),
         ]
