@@ -47,7 +47,7 @@ def core_texts() -> Iterator[str]:
 
 def note_names() -> Iterator[str]:
     """Yield the names of the notes of policies' picks, which have the context "pick"."""
-    for policy in registry.POLICIES.values():
+    for _, policy in sorted(registry.POLICIES.items()):
         yield from (note.replace("_", " ") for note in sorted(policy.note_texts))
 
 
